@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include "tessera/partition/box.hpp"
+#include "tessera/tensor/tile.hpp"
+
+namespace tessera {
+
+/// Calls functor(i) for 0 <= i < count on an execution space. A host space runs few indices in place: a parallel region
+/// costs more than they do.
+template <class Space, class Functor>
+void run(char const* label, Space const& space, std::int64_t count, Functor const& functor, std::int64_t cost = 1) {
+  if (count <= 0) return;
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible) {
+    if (space.concurrency() == 1 || count == 1 || count * cost < 16384) {
+      for (std::int64_t i = 0; i < count; ++i) functor(i);
+      return;
+    }
+  }
+  Kokkos::parallel_for(label, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count), functor);
+}
+
+/// The rows of a box: positions (sample, depth, height, width), channels side by side, numbered in row-major order.
+struct Rows {
+  Box box;
+
+  TESSERA_HD constexpr std::int64_t count() const {
+    return box.empty() ? 0 : box.axis[0].size() * box.axis[1].size() * box.axis[2].size() * box.axis[3].size();
+  }
+
+  TESSERA_HD void position(std::int64_t row, std::int64_t at[4]) const {
+    for (int a = 3; a >= 0; --a) {
+      std::int64_t const size = box.axis[a].size();
+      at[a] = box.axis[a].begin + row % size;
+      row /= size;
+    }
+  }
+};
+
+/// Calls body(at, channels) on an execution space for every position of a box; `at` is (sample, depth, height, width).
+template <class Body>
+struct ForEachPosition {
+  Rows rows;
+  Body body;
+
+  TESSERA_HD void operator()(std::int64_t row) const {
+    std::int64_t at[4];
+    rows.position(row, at);
+    body(at, rows.box.axis[4]);
+  }
+};
+
+template <class Space, class Body>
+void for_each_position(char const* label, Space const& space, Box const& box, Body const& body) {
+  Rows const rows{box};
+  run(label, space, rows.count(), ForEachPosition<Body>{rows, body}, box.axis[4].size());
+}
+
+/// target = value, over the channels of a position.
+template <class T>
+struct FillChannels {
+  Tile<T> target;
+  T value;
+  TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
+    T* to = target.position(at[0], at[1], at[2], at[3]);
+    for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = value;
+  }
+};
+
+template <class T, class Space>
+void fill(Space const& space, Tile<T> const& target, Box const& box, T value) {
+  for_each_position("tessera::fill", space, box, FillChannels<T>{target, value});
+}
+
+/// target = source over the channels of a position, in the same global indices.
+template <class T, class Source>
+struct CopyChannels {
+  Tile<T> target;
+  Tile<Source const> source;
+  TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
+    T* to = target.position(at[0], at[1], at[2], at[3]);
+    Source const* from = source.position(at[0], at[1], at[2], at[3]);
+    for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = static_cast<T>(from[c]);
+  }
+};
+
+/// target += source over the channels of a position.
+template <class T>
+struct AddChannels {
+  Tile<T> target;
+  Tile<T const> source;
+  TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
+    T* to = target.position(at[0], at[1], at[2], at[3]);
+    T const* from = source.position(at[0], at[1], at[2], at[3]);
+    for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] += from[c];
+  }
+};
+
+template <class T, class Source, class Space>
+void copy(Space const& space, Tile<Source const> const& source, Tile<T> const& target, Box const& box) {
+  for_each_position("tessera::copy", space, box, CopyChannels<T, Source>{target, source});
+}
+
+template <class T, class Space>
+void add(Space const& space, Tile<T const> const& source, Tile<T> const& target, Box const& box) {
+  for_each_position("tessera::add", space, box, AddChannels<T>{target, source});
+}
+
+}  // namespace tessera

@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+#include <string>
+
+#include "tessera/core/error.hpp"
+#include "tessera/partition/partition.hpp"
+#include "tessera/tensor/tile.hpp"
+
+namespace tessera {
+
+/// Whether host code may touch the memory of an execution space.
+template <class Space>
+inline constexpr bool host_can_access =
+    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
+
+/// Flat memory that only grows: what a smaller batch needs is a prefix of it. Copies share it.
+template <class T, class Space>
+class Storage {
+ public:
+  Storage() = default;
+  explicit Storage(std::int64_t count) { grow(count); }
+
+  /// At least `count` elements; contents are undefined afterwards if the memory had to grow.
+  void grow(std::int64_t count) {
+    if (count <= capacity()) return;
+    cells_ = Kokkos::View<T*, typename Space::memory_space>();
+    cells_ = Kokkos::View<T*, typename Space::memory_space>(
+        Kokkos::view_alloc(Kokkos::WithoutInitializing, std::string("tessera")), static_cast<std::size_t>(count));
+  }
+
+  using memory_space = typename Space::memory_space;
+
+  std::int64_t capacity() const { return static_cast<std::int64_t>(cells_.extent(0)); }
+  T* data() const { return cells_.data(); }
+
+ private:
+  Kokkos::View<T*, typename Space::memory_space> cells_;
+};
+
+/// This rank's part of a tensor: memory over the `held` box, which contains the box that the rank owns. Copies share
+/// the memory, like Kokkos views.
+template <class T, class Space = Kokkos::DefaultExecutionSpace>
+class Shard {
+ public:
+  using value_type = T;
+  using execution_space = Space;
+  using View = Kokkos::View<T*****, Kokkos::LayoutRight, typename Space::memory_space,
+                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  Shard() = default;
+
+  /// Allocates what is held: the hull of the owned box and `also`. Contents are undefined.
+  Shard(Partition const& partition, std::int64_t rank, Box const& also = {}) {
+    reform(partition, rank, also);
+  }
+
+  /// Wraps memory that the caller keeps alive: cells densely over `held`, in the order (n, d, h, w, c).
+  static Shard wrap(T* cells, Partition const& partition, std::int64_t rank, Box const& held) {
+    Shard shard;
+    shard.place(partition, rank, held);
+    require(shard.held_.contains(shard.owned_), "Shard::wrap", "the held box ", held, " must contain the owned box ",
+            shard.owned_);
+    shard.tile_ = dense_tile(cells, shard.held_);
+    return shard;
+  }
+
+  /// A window onto the flat memory `storage` (which grows if need be) instead of memory of its own.
+  static Shard on(Storage<T, Space> const& storage, Partition const& partition, std::int64_t rank, Box const& also) {
+    Shard shard;
+    shard.storage_ = storage;
+    shard.reform(partition, rank, also);
+    return shard;
+  }
+
+  /// Another shape on the same memory, which grows only if it must (a batch of another size).
+  void reform(Partition const& partition, std::int64_t rank, Box const& also = {}) {
+    place(partition, rank, also);
+    storage_.grow(held_.volume());
+    tile_ = dense_tile(storage_.data(), held_);
+  }
+
+  Partition const& partition() const { return partition_; }
+  Shape shape() const { return partition_.shape(); }
+  Box const& owned() const { return owned_; }
+  Box const& held() const { return held_; }
+  Tile<T> const& tile() const { return tile_; }
+
+  /// All that is held, as a view in local indices; owned cell g of axis a is at g - held()[a].begin.
+  View view() const {
+    return View(tile_.data, size(0), size(1), size(2), size(3), size(4));
+  }
+
+  /// One cell by global indices, from host code.
+  T& operator()(std::int64_t n, std::int64_t d, std::int64_t h, std::int64_t w, std::int64_t c) const {
+    static_assert(host_can_access<Space>,
+                  "tessera: host code cannot access a tensor in device memory; copy it to a host tensor first");
+    return tile_(n, d, h, w, c);
+  }
+
+ private:
+  void place(Partition const& partition, std::int64_t rank, Box const& also) {
+    partition_ = partition;
+    owned_ = partition.owned(rank);
+    held_ = hull(owned_, also);
+  }
+
+  std::size_t size(int axis) const { return static_cast<std::size_t>(held_.axis[axis].size()); }
+
+  Partition partition_;
+  Box owned_;
+  Box held_;
+  Storage<T, Space> storage_;
+  Tile<T> tile_;
+};
+
+}  // namespace tessera
