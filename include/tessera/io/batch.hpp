@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "tessera/io/source.hpp"
+#include "tessera/op/random.hpp"
+#include "tessera/tensor/run.hpp"
+#include "tessera/tensor/shard.hpp"
+
+namespace tessera::io {
+
+/// The order of an epoch's samples: a permutation that depends on seed and epoch alone, not on the ranks.
+inline std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, std::uint64_t epoch) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  RandomStream const random = random_stream(seed, "shuffle", epoch);
+  for (std::int64_t i = count - 1; i > 0; --i) {
+    auto const wide = std::uint64_t{random.word(2 * i)} << 32 | random.word(2 * i + 1);
+    auto const j = static_cast<std::size_t>(wide % static_cast<std::uint64_t>(i + 1));
+    std::swap(order[static_cast<std::size_t>(i)], order[j]);
+  }
+  return order;
+}
+
+/// Fills the owned cells of a shard: its sample n comes from read(n, box of (d, h, w, c), dense cells on the host).
+template <class T, class Space>
+class BatchReader {
+ public:
+  template <class Read>
+  void operator()(Shard<T, Space> const& shard, Read read) {
+    Box const own = shard.owned();
+    if (own.empty()) return;
+    Box one = own;
+    for (std::int64_t n = own.axis[0].begin; n < own.axis[0].end; ++n) {
+      one.axis[0] = {n, n + 1};
+      auto const cells = static_cast<std::size_t>(one.volume());
+      host_.resize(cells);
+      read(n, one, host_.data());
+      T* source = host_.data();
+      if constexpr (!host_can_access<Space>) {
+        device_.grow(one.volume());
+        Kokkos::deep_copy(Kokkos::View<T*, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(device_.data(), cells),
+                          Kokkos::View<T const*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(host_.data(), cells));
+        source = device_.data();
+      }
+      copy<T, T>(space_, dense_tile<T const>(source, one), shard.tile(), one);
+      space_.fence("tessera::BatchReader");
+    }
+  }
+
+ private:
+  Space space_;
+  std::vector<T> host_;
+  Storage<T, Space> device_;
+};
+
+}  // namespace tessera::io

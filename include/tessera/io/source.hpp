@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/partition/box.hpp"
+#include "tessera/partition/shape.hpp"
+
+namespace tessera::io {
+
+/// Where samples come from. `read_input` and `read_target` give the cells of a box (depth, height, width, channel) of
+/// one sample, densely, converted to T. Every rank reads just what it owns; a box may be empty.
+template <class S, class T>
+concept Source = requires(S& source, std::int64_t sample, Box const& box, T* cells) {
+  { source.size() } -> std::convertible_to<std::int64_t>;
+  { source.input_shape() } -> std::convertible_to<Shape>;
+  { source.target_shape() } -> std::convertible_to<Shape>;
+  source.read_input(sample, box, cells);
+  source.read_target(sample, box, cells);
+};
+
+/// Samples that every rank holds whole: for tests and small problems. Cells lie in the order (sample, d, h, w, c).
+template <class T>
+class MemorySource {
+ public:
+  MemorySource(Shape const& input, std::vector<T> inputs, Shape const& target, std::vector<T> targets)
+      : input_(input.with_samples(1)), target_(target.with_samples(1)), inputs_(std::move(inputs)), targets_(std::move(targets)) {
+    size_ = static_cast<std::int64_t>(inputs_.size()) / input_.volume();
+    require(static_cast<std::int64_t>(inputs_.size()) == size_ * input_.volume() &&
+                static_cast<std::int64_t>(targets_.size()) == size_ * target_.volume(),
+            "MemorySource", "inputs and targets must hold the same whole number of samples, but they have ",
+            inputs_.size(), " and ", targets_.size(), " elements for samples of ", input_.volume(), " and ",
+            target_.volume());
+  }
+
+  std::int64_t size() const { return size_; }
+  Shape input_shape() const { return input_; }
+  Shape target_shape() const { return target_; }
+
+  template <class U>
+  void read_input(std::int64_t sample, Box const& box, U* cells) const {
+    cut(inputs_, input_, sample, box, cells);
+  }
+  template <class U>
+  void read_target(std::int64_t sample, Box const& box, U* cells) const {
+    cut(targets_, target_, sample, box, cells);
+  }
+
+ private:
+  template <class U>
+  static void cut(std::vector<T> const& from, Shape const& shape, std::int64_t sample, Box const& box, U* cells) {
+    if (box.empty()) return;
+    for (std::int64_t d = box.axis[1].begin; d < box.axis[1].end; ++d)
+      for (std::int64_t h = box.axis[2].begin; h < box.axis[2].end; ++h)
+        for (std::int64_t w = box.axis[3].begin; w < box.axis[3].end; ++w)
+          for (std::int64_t c = box.axis[4].begin; c < box.axis[4].end; ++c)
+            *cells++ = static_cast<U>(
+                from[static_cast<std::size_t>((((sample * shape.depth + d) * shape.height + h) * shape.width + w) * shape.channel + c)]);
+  }
+
+  Shape input_, target_;
+  std::vector<T> inputs_, targets_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace tessera::io

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/layer/window_layer.hpp"
+#include "tessera/layer/window_spec.hpp"
+#include "tessera/op/conv.hpp"
+
+namespace tessera {
+
+/// A dense layer on the channels of every position: the contraction of a 1 x 1 x 1 convolution, with the samples as the
+/// positions along which kernels run.
+template <class T, class Space>
+class DenseOp {
+ public:
+  static constexpr bool mixes_channels = true;
+
+  DenseOp(std::int64_t outputs, bool bias, double bias_start, Shape const& input)
+      : geometry_{{}, input.channel, outputs}, bias_(bias), bias_start_(bias_start) {}
+
+  Windows windows(Shape const&) const { return {}; }
+  std::int64_t channels(std::int64_t) const { return geometry_.out_channels; }
+  void check(Shape const&) const {
+    require(geometry_.out_channels >= 1, "dense", "the number of outputs must be at least 1, it is ",
+            geometry_.out_channels);
+  }
+
+  std::vector<ParameterSpec> parameters(Shape const& input) const {
+    std::int64_t const in = input.channel, out = geometry_.out_channels;
+    std::vector<ParameterSpec> list{{"weight", {out, in}, {1, 0}, Initial::glorot(in, out)}};
+    if (bias_) list.push_back({"bias", {out}, {0}, Initial::value(bias_start_)});
+    return list;
+  }
+
+  void forward(ForwardPass<T, Space> const& p) {
+    op::conv_forward(p.space, geometry_, by_sample(p.x), p.parameters[0], bias_ ? p.parameters[1] : nullptr,
+                     by_sample(p.y), by_sample(p.box), workspace_, [&] { p.pass.poll(); });
+  }
+  void backward(BackwardPass<T, Space> const& p) {
+    op::conv_backward_data(p.space, geometry_, by_sample(p.dy), p.parameters[0], by_sample(p.dx), by_sample(p.box),
+                           p.accumulate, workspace_, [&] { p.pass.poll(); });
+  }
+  void backward_parameters(ParameterPass<T, Space> const& p) {
+    op::conv_backward_filter(p.space, geometry_, by_sample(p.x), by_sample(p.dy), by_sample(p.box), p.gradients[0],
+                             bias_ ? p.gradients[1] : nullptr, workspace_, [&] { p.pass.poll(); });
+  }
+
+  std::string name() const {
+    return "dense, " + std::to_string(geometry_.out_channels) + " outputs" + (bias_ ? ", bias" : "");
+  }
+  double flops(Shape const& input, Shape const& output) const {
+    return 2.0 * static_cast<double>(output.volume()) * static_cast<double>(input.channel);
+  }
+
+ private:
+  /// Samples and width change places: there are many samples and, after flatten, one position each.
+  template <class U>
+  static Tile<U> by_sample(Tile<U> tile) {
+    std::swap(tile.origin[0], tile.origin[3]);
+    std::swap(tile.stride[0], tile.stride[3]);
+    return tile;
+  }
+  static Box by_sample(Box box) {
+    std::swap(box.axis[0], box.axis[3]);
+    return box;
+  }
+
+  op::ConvGeometry geometry_;
+  bool bias_;
+  double bias_start_;
+  op::Workspace<T> workspace_;
+};
+
+struct DenseSpec {
+  static constexpr char const* kind = "dense";
+  std::int64_t outputs;
+  bool bias = true;
+  double bias_start = 0.0;
+
+  void set(NoBias) { bias = false; }
+
+  template <class T, class Space>
+  DenseOp<T, Space> op(Shape const& input) const {
+    return DenseOp<T, Space>(outputs, bias, bias_start, input);
+  }
+};
+
+/// Where a bias starts, if not at 0.
+struct BiasStart {
+  double value;
+};
+constexpr BiasStart bias(double start) { return {start}; }
+
+/// y = W x + b on the channels of every position (of the one position that flatten leaves).
+/// Shape: (N, D, H, W, Cin) -> (N, D, H, W, outputs); weights (outputs, Cin) as in PyTorch. Moves: nothing.
+template <class... Options>
+DenseSpec dense(std::int64_t outputs, Options const&... options) {
+  DenseSpec spec{outputs};
+  auto const set = [&](auto const& option) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(option)>, BiasStart>) spec.bias_start = option.value;
+    else spec.set(option);
+  };
+  (set(options), ...);
+  return spec;
+}
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tessera/comm/rank_grid.hpp"
+#include "tessera/layer/layer.hpp"
+#include "tessera/layer/window_layer.hpp"
+
+namespace tessera {
+
+/// Gives layers their names: the kind and a number that counts layers of that kind alone, so that inserting a layer
+/// without parameters renames nothing.
+class LayerNames {
+ public:
+  std::string next(std::string const& kind) { return kind + std::to_string(++count_[kind]); }
+
+ private:
+  std::map<std::string, int> count_;
+};
+
+namespace detail {
+
+/// A spec that makes its own Layer, such as batch_norm or flatten.
+template <class Spec, class T, class Space, class Policy>
+concept BindsItself = requires(Spec const& spec, RankGrid<Policy> const& ranks, Shape const& input) {
+  spec.template bind<T, Space>(ranks, input, std::string());
+};
+
+/// A spec that contains other specs, such as residual.
+template <class Spec, class T, class Space, class Policy>
+concept BindsParts =
+    requires(Spec const& spec, RankGrid<Policy> const& ranks, Partition const& input, LayerNames& names) {
+      spec.template bind_parts<T, Space>(ranks, input, names);
+    };
+
+/// A spec that makes a WindowOp.
+template <class Spec, class T, class Space>
+concept MakesOp = requires(Spec const& spec, Shape const& input) { spec.template op<T, Space>(input); };
+
+template <class Spec>
+std::string kind_of(Spec const& spec) {
+  if constexpr (requires { spec.kind; }) return spec.kind;
+  else return "custom";
+}
+
+/// Turns one spec into a layer for these ranks and this input.
+template <class T, class Space, PartitionPolicy Policy, class Spec>
+std::unique_ptr<Layer<T, Space>> bind_layer(RankGrid<Policy> const& ranks, Partition const& input, Spec const& spec,
+                                            LayerNames& names) {
+  if constexpr (BindsParts<Spec, T, Space, Policy>) {
+    return spec.template bind_parts<T, Space>(ranks, input, names);
+  } else if constexpr (MakesOp<Spec, T, Space>) {
+    auto op = spec.template op<T, Space>(input.shape());
+    return std::make_unique<WindowLayer<T, Policy, Space, decltype(op)>>(ranks, input.shape(), std::move(op),
+                                                                       names.next(kind_of(spec)));
+  } else if constexpr (BindsItself<Spec, T, Space, Policy>) {
+    return spec.template bind<T, Space>(ranks, input.shape(), names.next(kind_of(spec)));
+  } else {
+    return std::make_unique<WindowLayer<T, Policy, Space, Spec>>(ranks, input.shape(), spec, names.next(kind_of(spec)));
+  }
+}
+
+/// The ranks that work after a spec: only a redistribution changes them.
+template <PartitionPolicy Policy, class Spec>
+auto ranks_after(RankGrid<Policy> const& ranks, Spec const& spec) {
+  if constexpr (requires { spec.next(ranks); }) return spec.next(ranks);
+  else return ranks;
+}
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/environment.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/io/batch.hpp"
+#include "tessera/io/source.hpp"
+#include "tessera/model/model.hpp"
+#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/schedule.hpp"
+#include "tessera/train/loss.hpp"
+
+namespace tessera {
+
+/// What fit reports after a step and after an epoch; the same on every rank.
+struct StepReport {
+  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t step = 0;   ///< optimizer steps so far
+  std::int64_t samples_done = 0;
+  std::int64_t samples_in_all = 0;  ///< of the whole fit
+  double loss = 0.0;
+  double seconds = 0.0;  ///< since fit began
+};
+struct EpochReport {
+  std::int64_t epoch = 0;
+  double train_loss = 0.0;
+  double validation_loss = 0.0;  ///< NaN without a validation source
+  double seconds = 0.0;          ///< of this epoch
+};
+
+/// How to train. Batches are global: all ranks together take `batch` samples per optimizer step, in micro-batches of at
+/// most `micro_batch` (0: the whole batch at once).
+struct FitOptions {
+  std::int64_t epochs = 1;
+  std::int64_t batch = 1;
+  std::int64_t micro_batch = 0;
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+  double clip_norm = 0.0;
+  Schedule schedule = constant();
+  std::function<void(StepReport const&)> on_step = nullptr;
+  std::function<void(EpochReport const&)> on_epoch = nullptr;
+};
+
+/// Trains a model: epochs over a source, a loss as global sum / global count, an optimizer.
+///
+/// Fails: on every rank, when the loss is not finite or replicated parameters have come to differ between ranks.
+template <class T, class Space, class Method, class Loss>
+class Trainer {
+ public:
+  Trainer(Model<T, Space> model, Method method, Loss loss)
+      : model_(std::move(model)), optimizer_(std::move(method)), loss_(std::move(loss)) {}
+
+  template <io::Source<T> Data>
+  std::vector<EpochReport> fit(Data& data, FitOptions const& options) {
+    return fit_and_validate<Data, Data>(data, nullptr, options);
+  }
+
+  /// The same, with the loss on other data after each epoch.
+  template <io::Source<T> Data, io::Source<T> Validation>
+  std::vector<EpochReport> fit(Data& data, Validation& validation, FitOptions const& options) {
+    return fit_and_validate(data, &validation, options);
+  }
+
+  /// One optimizer step on the samples listed, which are indices into the source. Returns the loss of the whole batch.
+  template <io::Source<T> Data>
+  double step(Data& data, std::vector<std::int64_t> const& samples, FitOptions const& options) {
+    auto const batch = static_cast<std::int64_t>(samples.size());
+    std::int64_t const micro = options.micro_batch > 0 ? std::min(options.micro_batch, batch) : batch;
+    model_.allocate(std::max(micro, model_.capacity()), options.seed);
+    double const count = static_cast<double>(model_.output_partition(batch).shape().volume());
+    model_.zero_gradients();
+    double sum = 0.0;
+    for (std::int64_t first = 0; first < batch; first += micro) {
+      std::int64_t const n = std::min(micro, batch - first);
+      Pass pass{Mode::training, options.seed, static_cast<std::uint64_t>(optimizer_.steps()), first, first + n == batch};
+      load(data, samples, first, n);
+      model_.forward(n, pass);
+      sum += loss_(space_, sums_, model_.output(n), target_.tile(), &model_.error(n), count);
+      model_.backward(n, pass);
+    }
+    double const loss = world().all_reduce(sum) / count;
+    require(std::isfinite(loss), "Trainer", "the loss must stay finite, but at step ", optimizer_.steps() + 1, " it is ", loss,
+            "; lower the learning rate, clip gradients, or look for values in the input that are not finite");
+    optimizer_.step(model_.parameters(), world(), options.schedule(optimizer_.steps()), options.clip_norm);
+    return loss;
+  }
+
+  /// The loss over all samples of a source in inference mode.
+  template <io::Source<T> Data>
+  double evaluate(Data& data, std::int64_t batch) {
+    double sum = 0.0, count = 0.0;
+    for_each_batch(data, batch, [&](std::int64_t n) {
+      sum += loss_(space_, sums_, model_.output(n), target_.tile(), static_cast<Shard<T, Space> const*>(nullptr), 1.0);
+      count += static_cast<double>(model_.output(n).shape().volume());
+    });
+    return world().all_reduce(sum) / count;
+  }
+
+  Model<T, Space>& model() { return model_; }
+  std::int64_t steps() const { return optimizer_.steps(); }
+
+  /// Throws on every rank if a parameter that all hold differs between them: a sign of a wrong reduction, or of memory
+  /// that was overwritten. Collective.
+  void check_replicas() {
+    for (Parameter<T, Space> const* p : model_.parameters()) {
+      std::vector<T> const values = p->download();
+      std::uint64_t hash = 0xcbf29ce484222325u;
+      for (T const value : values) {
+        std::uint64_t bits = 0;
+        std::memcpy(&bits, &value, sizeof value);
+        hash = (hash ^ bits) * 0x100000001b3u;
+      }
+      std::uint64_t const low = p->replicas().all_reduce(hash, Reduce::min), high = p->replicas().all_reduce(hash, Reduce::max);
+      require(low == high, "Trainer", "the ranks must hold equal copies of ", p->name(), ", but their checksums differ after step ",
+              optimizer_.steps());
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+  Communicator<Mpi> const& world() const { return model_.input_ranks().world(); }
+
+  template <class Data, class Validation>
+  std::vector<EpochReport> fit_and_validate(Data& data, Validation* validation, FitOptions const& options) {
+    require(options.batch >= 1 && options.epochs >= 0, "Trainer::fit", "needs a batch of at least 1 sample, not ", options.batch);
+    require(data.size() >= 1, "Trainer::fit", "the source holds no samples");
+    auto const start = Clock::now();
+    std::vector<EpochReport> reports;
+    StepReport report;
+    report.samples_in_all = options.epochs * data.size();
+    for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch) {
+      auto const epoch_start = Clock::now();
+      auto order = io::shuffled(data.size(), options.seed, static_cast<std::uint64_t>(epoch));
+      if (!options.shuffle) std::sort(order.begin(), order.end());
+      double sum = 0.0;
+      for (std::int64_t first = 0; first < data.size(); first += options.batch) {
+        std::int64_t const n = std::min(options.batch, data.size() - first);
+        std::vector<std::int64_t> const samples(order.begin() + first, order.begin() + first + n);
+        report.loss = step(data, samples, options);
+        sum += report.loss * static_cast<double>(n);
+        report.epoch = epoch + 1;
+        report.step = optimizer_.steps();
+        report.samples_done += n;
+        report.seconds = since(start);
+        if (options.on_step) options.on_step(report);
+      }
+      check_replicas();
+      double const validation_loss = validation != nullptr ? evaluate(*validation, options.batch) : std::nan("");
+      reports.push_back({epoch + 1, sum / static_cast<double>(data.size()), validation_loss, since(epoch_start)});
+      if (options.on_epoch) options.on_epoch(reports.back());
+    }
+    return reports;
+  }
+
+  template <class Data, class Use>
+  void for_each_batch(Data& data, std::int64_t batch, Use use) {
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(data.size()));
+    for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i);
+    model_.allocate(std::max(std::min(batch, data.size()), model_.capacity()));
+    for (std::int64_t first = 0; first < data.size(); first += batch) {
+      std::int64_t const n = std::min(batch, data.size() - first);
+      load(data, samples, first, n);
+      model_.forward(n, Pass{Mode::inference});
+      use(n);
+    }
+  }
+
+  /// Reads this rank's boxes of a micro-batch. A read that fails anywhere fails on every rank.
+  template <class Data>
+  void load(Data& data, std::vector<std::int64_t> const& samples, std::int64_t first, std::int64_t n) {
+    Shard<T, Space> const& input = model_.input(n);
+    Partition const out = model_.output_partition(n);
+    require(out.shape() == data.target_shape().with_samples(n), "Trainer", "the network's output ", out.shape(),
+            " must have the shape of the targets, ", data.target_shape().with_samples(n));
+    target_.reform(out, world().rank());
+    auto const sample = [&](std::int64_t i) { return samples[static_cast<std::size_t>(first + i)]; };
+    agreed(world(), [&] {
+      reader_(input, [&](std::int64_t i, Box const& box, T* cells) { data.read_input(sample(i), box, cells); });
+      reader_(target_, [&](std::int64_t i, Box const& box, T* cells) { data.read_target(sample(i), box, cells); });
+    });
+  }
+
+  Model<T, Space> model_;
+  Optimizer<T, Space, Method> optimizer_;
+  Loss loss_;
+  Space space_;
+  op::Sums<Space> sums_;
+  Shard<T, Space> target_;
+  io::BatchReader<T, Space> reader_;
+};
+
+}  // namespace tessera
