@@ -61,8 +61,9 @@ inline int local_ranks(MPI_Comm comm) {
 
 }  // namespace detail
 
-/// Starts MPI and Kokkos where they are not running yet, and ends only what it started. An exception that nobody
-/// catches ends the whole job with one line, instead of leaving the other ranks to wait.
+/// Starts MPI and Kokkos where they are not running yet, and ends only what it started. Every rank of the job makes one,
+/// unless the application has started both. An exception that nobody catches ends the whole job with one line, instead of
+/// leaving the other ranks to wait.
 ///
 /// Threads per rank: OMP_NUM_THREADS or --kokkos-num-threads if given, else cores of the node / ranks on the node.
 class Environment {
@@ -96,6 +97,12 @@ class Environment {
 
   /// All ranks of the job.
   Communicator<Mpi> world() const { return Communicator<Mpi>::borrow(MPI_COMM_WORLD); }
+
+  /// Standard output on the first rank; what the others write goes nowhere.
+  std::ostream& out() const {
+    static std::ostream nowhere(nullptr);
+    return world().rank() == 0 ? std::cout : nowhere;
+  }
 
   /// Runs main's body: an exception is printed in one line, and ends all ranks with a non-zero exit.
   template <class Body>

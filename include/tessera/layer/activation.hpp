@@ -58,9 +58,9 @@ inline ActivationSpec<op::LeakyReluFunction> leaky_relu(double slope = 0.01) {
 }
 
 /// scale * tanh(x). Moves: nothing. Fails: if the scale is zero or not finite.
-inline ActivationSpec<op::TanhFunction> tanh(double scale = 1.0) {
-  require(scale != 0.0 && std::isfinite(scale), "tanh", "the scale must be finite and not zero, it is ", scale);
-  return {{scale}, "tanh"};
+inline ActivationSpec<op::TanhFunction> scaled_tanh(double scale = 1.0) {
+  require(scale != 0.0 && std::isfinite(scale), "scaled_tanh", "the scale must be finite and not zero, it is ", scale);
+  return {{scale}, "scaled_tanh"};
 }
 
 /// Drops cells at random in training; the mask is a function of seed, step, name and global position alone.

@@ -74,7 +74,7 @@ class BatchNorm : public Layer<T, Space> {
 
   void forward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y) override {
     if (pass.mode == Mode::training) {
-      measure(x);
+      measure(x, pass.running_momentum >= 0.0 ? pass.running_momentum : options_.momentum);
     } else {
       mean_ = running_mean_;
       variance_ = running_variance_;
@@ -150,7 +150,7 @@ class BatchNorm : public Layer<T, Space> {
   }
 
   /// Mean and variance by two passes in double, and the running statistics.
-  void measure(Shard<T, Space> const& x) {
+  void measure(Shard<T, Space> const& x, double momentum) {
     std::int64_t const count = cells(x);
     require(count != 1, name_, "in training the variance needs more than one value per channel, but the batch has one; "
             "use a larger batch, or inference mode");
@@ -162,11 +162,11 @@ class BatchNorm : public Layer<T, Space> {
     sums = sums_.over(space_, x.owned(), channels_, op::ChannelSquares<T>{x.tile(), device_mean_.data()});
     reduce(sums, channels_);
     for (std::size_t c = 0; c < mean_.size(); ++c) variance_[c] = count > 0 ? sums[c] / n : 0.0;
-    update_running(count);
+    update_running(count, momentum);
   }
 
   /// Running statistics are equal on all ranks: where groups measure apart, they take the mean over the groups.
-  void update_running(std::int64_t count) {
+  void update_running(std::int64_t count, double momentum) {
     double const unbiased = count > 1 ? static_cast<double>(count) / static_cast<double>(count - 1) : 1.0;
     auto const c = mean_.size();
     std::vector<double>& measured = measured_;
@@ -184,8 +184,8 @@ class BatchNorm : public Layer<T, Space> {
     double const groups = measured[2 * c];
     if (groups == 0.0) return;
     for (std::size_t i = 0; i < c; ++i) {
-      running_mean_[i] += options_.momentum * (measured[i] / groups - running_mean_[i]);
-      running_variance_[i] += options_.momentum * (measured[c + i] / groups - running_variance_[i]);
+      running_mean_[i] += momentum * (measured[i] / groups - running_mean_[i]);
+      running_variance_[i] += momentum * (measured[c + i] / groups - running_variance_[i]);
     }
   }
   void add_to_gradient(Parameter<T, Space> const& parameter, double const* sums) {

@@ -42,15 +42,15 @@ class ConvOp {
 
   void forward(ForwardPass<T, Space> const& p) {
     op::conv_forward(p.space, geometry_, p.x, p.parameters[0], bias_ ? p.parameters[1] : nullptr, p.y, p.box, workspace_,
-                     [&] { p.pass.poll(); });
+                     PollPass{p.pass});
   }
   void backward(BackwardPass<T, Space> const& p) {
     op::conv_backward_data(p.space, geometry_, p.dy, p.parameters[0], p.dx, p.box, p.accumulate, workspace_,
-                           [&] { p.pass.poll(); });
+                           PollPass{p.pass});
   }
   void backward_parameters(ParameterPass<T, Space> const& p) {
     op::conv_backward_filter(p.space, geometry_, p.x, p.dy, p.box, p.gradients[0], bias_ ? p.gradients[1] : nullptr,
-                             workspace_, [&] { p.pass.poll(); });
+                             workspace_, PollPass{p.pass});
   }
 
   std::string name() const {

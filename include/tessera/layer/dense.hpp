@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -41,15 +40,15 @@ class DenseOp {
 
   void forward(ForwardPass<T, Space> const& p) {
     op::conv_forward(p.space, geometry_, by_sample(p.x), p.parameters[0], bias_ ? p.parameters[1] : nullptr,
-                     by_sample(p.y), by_sample(p.box), workspace_, [&] { p.pass.poll(); });
+                     by_sample(p.y), by_sample(p.box), workspace_, PollPass{p.pass});
   }
   void backward(BackwardPass<T, Space> const& p) {
     op::conv_backward_data(p.space, geometry_, by_sample(p.dy), p.parameters[0], by_sample(p.dx), by_sample(p.box),
-                           p.accumulate, workspace_, [&] { p.pass.poll(); });
+                           p.accumulate, workspace_, PollPass{p.pass});
   }
   void backward_parameters(ParameterPass<T, Space> const& p) {
     op::conv_backward_filter(p.space, geometry_, by_sample(p.x), by_sample(p.dy), by_sample(p.box), p.gradients[0],
-                             bias_ ? p.gradients[1] : nullptr, workspace_, [&] { p.pass.poll(); });
+                             bias_ ? p.gradients[1] : nullptr, workspace_, PollPass{p.pass});
   }
 
   std::string name() const {
@@ -78,6 +77,12 @@ class DenseOp {
   op::Workspace<T> workspace_;
 };
 
+/// Where a bias starts, if not at 0.
+struct BiasStart {
+  double value;
+};
+constexpr BiasStart bias(double start) { return {start}; }
+
 struct DenseSpec {
   static constexpr char const* kind = "dense";
   std::int64_t outputs;
@@ -85,6 +90,7 @@ struct DenseSpec {
   double bias_start = 0.0;
 
   void set(NoBias) { bias = false; }
+  void set(BiasStart start) { bias_start = start.value; }
 
   template <class T, class Space>
   DenseOp<T, Space> op(Shape const& input) const {
@@ -92,22 +98,12 @@ struct DenseSpec {
   }
 };
 
-/// Where a bias starts, if not at 0.
-struct BiasStart {
-  double value;
-};
-constexpr BiasStart bias(double start) { return {start}; }
-
 /// y = W x + b on the channels of every position (of the one position that flatten leaves).
 /// Shape: (N, D, H, W, Cin) -> (N, D, H, W, outputs); weights (outputs, Cin) as in PyTorch. Moves: nothing.
 template <class... Options>
 DenseSpec dense(std::int64_t outputs, Options const&... options) {
   DenseSpec spec{outputs};
-  auto const set = [&](auto const& option) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(option)>, BiasStart>) spec.bias_start = option.value;
-    else spec.set(option);
-  };
-  (set(options), ...);
+  (spec.set(options), ...);
   return spec;
 }
 

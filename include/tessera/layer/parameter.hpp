@@ -63,6 +63,7 @@ class Parameter {
   std::vector<Interval> const& shard() const { return shard_; }
   std::int64_t count() const { return count_; }              ///< elements of this rank's shard
   std::int64_t whole_count() const { return whole_count_; }  ///< elements of the whole parameter
+  /// Whether this rank lacks a part of it. Ranks may differ: one may hold all of a parameter, and another nothing.
   bool sharded() const { return count_ != whole_count_; }
 
   T* value() const { return value_.data(); }

@@ -37,11 +37,18 @@ struct Pass {
   std::uint64_t step = 0;
   std::int64_t first_sample = 0;  ///< global index, within the batch, of a micro-batch's first sample
   bool reduce_gradients = true;   ///< false while micro-batches accumulate
+  double running_momentum = -1.0; ///< overrides the momentum of running statistics, unless negative
   Progress* progress = nullptr;
 
   void poll() const {
     if (progress != nullptr) (*progress)();
   }
+};
+
+/// What kernels call between planes: one type for all layers, so that a kernel is instantiated once.
+struct PollPass {
+  Pass const& pass;
+  void operator()() const { pass.poll(); }
 };
 
 /// What an operation computes in a forward pass: outputs `box`, from x, which is defined on all that they read.

@@ -15,13 +15,14 @@ namespace tessera {
 
 namespace detail {
 
-inline op::PoolGeometry pool_geometry(Windows const& windows, Shape const& input, bool count_padding) {
+inline op::PoolGeometry pool_geometry(char const* who, Windows const& windows, Shape const& input, bool count_padding) {
   op::PoolGeometry geometry;
   geometry.windows = windows;
   geometry.count_padding = count_padding;
   for (int i = 0; i < 3; ++i) {
-    geometry.extent[i] = input[spatial_axes[static_cast<std::size_t>(i)]];
-    geometry.outputs[i] = windows.axis[i].outputs(geometry.extent[i]);
+    AxisId const axis = spatial_axes[static_cast<std::size_t>(i)];
+    geometry.extent[i] = input[axis];
+    geometry.outputs[i] = checked_outputs(windows.axis[i], input[axis], who, tessera::name(axis));
   }
   return geometry;
 }
@@ -45,7 +46,7 @@ class AveragePoolOp {
   static constexpr Border border = Border::clipped;
 
   AveragePoolOp(WindowSpec spec, bool count_padding, Shape const& input)
-      : spec_(std::move(spec)), geometry_(detail::pool_geometry(spec_.on(input), input, count_padding)) {}
+      : spec_(std::move(spec)), geometry_(detail::pool_geometry("avg_pool", spec_.on(input), input, count_padding)) {}
 
   Windows windows(Shape const&) const { return geometry_.windows; }
   void check(Shape const&) const { detail::check_pool("avg_pool", geometry_.windows); }
@@ -70,7 +71,7 @@ class MaxPoolOp {
   static constexpr bool keeps_notes = true;
 
   MaxPoolOp(WindowSpec spec, Shape const& input)
-      : spec_(std::move(spec)), geometry_(detail::pool_geometry(spec_.on(input), input, false)) {}
+      : spec_(std::move(spec)), geometry_(detail::pool_geometry("max_pool", spec_.on(input), input, false)) {}
 
   Windows windows(Shape const&) const { return geometry_.windows; }
   void check(Shape const&) const { detail::check_pool("max_pool", geometry_.windows); }

@@ -148,10 +148,11 @@ RankGrid<Policy> bind_chain(Chain<T, Space>&, RankGrid<Policy> const& ranks, Par
 template <class T, class Space, PartitionPolicy Policy, class Spec, class... Rest>
 auto bind_chain(Chain<T, Space>& chain, RankGrid<Policy> const& ranks, Partition const& input, LayerNames& names,
                 Spec const& spec, Rest const&... rest) {
-  auto layer = bind_layer<T, Space>(ranks, input, spec, names);
-  Partition const output = layer->output(input);
-  chain.set_rank(ranks.rank());
-  chain.append(std::move(layer));
+  Partition output = input;
+  if (auto layer = bind_layer<T, Space>(ranks, input, spec, names)) {  // an optional part may be absent
+    output = layer->output(input);
+    chain.append(std::move(layer));
+  }
   return bind_chain(chain, ranks_after(ranks, spec), output, names, rest...);
 }
 

@@ -12,15 +12,15 @@
 
 namespace tessera::op {
 
-/// max(x, 0). The derivative is taken from the output; 0 at 0, as PyTorch.
+/// max(x, 0); NaN stays NaN. The derivative is taken from the output; 0 at 0, 1 at NaN, as PyTorch.
 struct ReluFunction {
   template <class T>
   TESSERA_HD T value(T x) const {
-    return x > T(0) ? x : T(0);
+    return x <= T(0) ? T(0) : x;
   }
   template <class T>
   TESSERA_HD T slope(T y) const {
-    return y > T(0) ? T(1) : T(0);
+    return y <= T(0) ? T(0) : T(1);
   }
 };
 

@@ -44,12 +44,12 @@ struct AdamUpdate {
   T const* gradient;
   T* mean;
   T* square;
-  T rate, beta1, beta2, epsilon, decay, scale;
+  T rate, complement1, complement2, epsilon, decay, scale;  ///< complements: 1 - beta, rounded once
   T correction1, correction2;  ///< 1 - beta1^t and sqrt(1 - beta2^t)
   TESSERA_HD void operator()(std::int64_t i) const {
     T const g = scale * gradient[i] + decay * value[i];
-    mean[i] = beta1 * mean[i] + (T(1) - beta1) * g;
-    square[i] = beta2 * square[i] + (T(1) - beta2) * g * g;
+    mean[i] += complement1 * (g - mean[i]);
+    square[i] += complement2 * (g * g - square[i]);
     value[i] -= rate / correction1 * mean[i] / (Kokkos::sqrt(square[i]) / correction2 + epsilon);
   }
 };
@@ -111,8 +111,8 @@ struct Adam {
                                  state[0].data(),
                                  state[1].data(),
                                  static_cast<T>(rate * factor),
-                                 static_cast<T>(beta1),
-                                 static_cast<T>(beta2),
+                                 static_cast<T>(1.0 - beta1),
+                                 static_cast<T>(1.0 - beta2),
                                  static_cast<T>(epsilon),
                                  static_cast<T>(weight_decay),
                                  static_cast<T>(scale),
@@ -122,8 +122,8 @@ struct Adam {
   }
 };
 
-/// The Euclidean norm of all gradients together, each shard counted once. The same on every rank. Collective if any
-/// parameter is sharded.
+/// The Euclidean norm of all gradients together, each shard counted once. The same on every rank. Collective over
+/// `ranks`, all ranks of the model, if any parameter is sharded: if fewer of them hold its replicas.
 template <class T, class Space>
 double gradient_norm(std::vector<Parameter<T, Space>*> const& parameters, Communicator<Mpi> const& ranks) {
   op::Sums<Space> sums;
@@ -132,9 +132,10 @@ double gradient_norm(std::vector<Parameter<T, Space>*> const& parameters, Commun
   for (Parameter<T, Space> const* p : parameters) {
     Box const line{{{0, 1}, {0, 1}, {0, 1}, {0, p->count()}, {0, 1}}};
     double const square = sums.over(Space(), line, 1, op::SquareSum<T>{p->gradient()})[0];
-    if (!p->sharded()) replicated += square;
+    bool const is_sharded = p->replicas().size() != ranks.size();  // the same on every rank, whatever its shard holds
+    if (!is_sharded) replicated += square;
     else if (p->counted_here()) sharded += square;
-    any_sharded = any_sharded || p->sharded();
+    any_sharded = any_sharded || is_sharded;
   }
   return std::sqrt(replicated + (any_sharded ? ranks.all_reduce(sharded) : 0.0));
 }

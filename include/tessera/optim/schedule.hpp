@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -37,9 +38,11 @@ inline Schedule warm_up(std::int64_t steps, Schedule then = constant()) {
   };
 }
 
-/// The product of factors, each from a step on: `step_decay({{3200, 0.25}, {6400, 0.125}})` holds 1, then 0.25, then
-/// 0.125.
+/// Factors, each from a step on: `step_decay({{3200, 0.25}, {6400, 0.125}})` holds 1, then 0.25, then 0.125.
 inline Schedule step_decay(std::vector<std::pair<std::int64_t, double>> factors) {
+  for (std::size_t i = 1; i < factors.size(); ++i)
+    require(factors[i - 1].first < factors[i].first, "step_decay", "the steps must ascend, but ", factors[i].first,
+            " follows ", factors[i - 1].first);
   return [factors = std::move(factors)](std::int64_t step) {
     double factor = 1.0;
     for (auto const& [from, value] : factors)

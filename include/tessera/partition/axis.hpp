@@ -21,8 +21,14 @@ inline constexpr std::array<AxisId, axis_count> rank_order{AxisId::sample, AxisI
 constexpr int index(AxisId axis) { return static_cast<int>(axis); }
 
 constexpr std::string_view name(AxisId axis) {
-  constexpr std::array<std::string_view, axis_count> names{"sample", "depth", "height", "width", "channel"};
-  return names[static_cast<std::size_t>(axis)];
+  switch (axis) {
+    case AxisId::sample: return "sample";
+    case AxisId::depth: return "depth";
+    case AxisId::height: return "height";
+    case AxisId::width: return "width";
+    case AxisId::channel: break;
+  }
+  return "channel";
 }
 
 /// Tags that name an axis in a Distribution.

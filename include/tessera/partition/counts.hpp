@@ -34,9 +34,9 @@ struct Counts {
       case AxisId::depth: return depth;
       case AxisId::height: return height;
       case AxisId::width: return width;
-      case AxisId::channel: return channel;
+      case AxisId::channel: break;
     }
-    return 1;
+    return channel;
   }
 
   constexpr std::int64_t& operator[](AxisId axis) {
@@ -45,9 +45,9 @@ struct Counts {
       case AxisId::depth: return depth;
       case AxisId::height: return height;
       case AxisId::width: return width;
-      case AxisId::channel: return channel;
+      case AxisId::channel: break;
     }
-    return sample;
+    return channel;
   }
 
   /// The number of ranks that the counts make together.

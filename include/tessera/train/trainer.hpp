@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,7 +86,11 @@ class Trainer {
     double sum = 0.0;
     for (std::int64_t first = 0; first < batch; first += micro) {
       std::int64_t const n = std::min(micro, batch - first);
-      Pass pass{Mode::training, options.seed, static_cast<std::uint64_t>(optimizer_.steps()), first, first + n == batch};
+      Pass const pass{.mode = Mode::training,
+                      .seed = options.seed,
+                      .step = static_cast<std::uint64_t>(optimizer_.steps()),
+                      .first_sample = first,
+                      .reduce_gradients = first + n == batch};
       load(data, samples, first, n);
       model_.forward(n, pass);
       sum += loss_(space_, sums_, model_.output(n), target_.tile(), &model_.error(n), count);
@@ -102,11 +107,18 @@ class Trainer {
   template <io::Source<T> Data>
   double evaluate(Data& data, std::int64_t batch) {
     double sum = 0.0, count = 0.0;
-    for_each_batch(data, batch, [&](std::int64_t n) {
+    for_each_batch(data, batch, Mode::inference, [&](std::int64_t, std::int64_t n) {
       sum += loss_(space_, sums_, model_.output(n), target_.tile(), static_cast<Shard<T, Space> const*>(nullptr), 1.0);
       count += static_cast<double>(model_.output(n).shape().volume());
     });
     return world().all_reduce(sum) / count;
+  }
+
+  /// Takes running statistics anew, as the plain mean over the batches of a source: what the last steps left behind may
+  /// lag behind the parameters.
+  template <io::Source<T> Data>
+  void refresh_statistics(Data& data, std::int64_t batch) {
+    for_each_batch(data, batch, Mode::training, [](std::int64_t, std::int64_t) {});
   }
 
   Model<T, Space>& model() { return model_; }
@@ -167,16 +179,19 @@ class Trainer {
     return reports;
   }
 
+  /// use(number of batches before, samples in this one) after each forward pass, in the source's order.
   template <class Data, class Use>
-  void for_each_batch(Data& data, std::int64_t batch, Use use) {
+  void for_each_batch(Data& data, std::int64_t batch, Mode mode, Use use) {
     std::vector<std::int64_t> samples(static_cast<std::size_t>(data.size()));
-    for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i);
-    model_.allocate(std::max(std::min(batch, data.size()), model_.capacity()));
-    for (std::int64_t first = 0; first < data.size(); first += batch) {
-      std::int64_t const n = std::min(batch, data.size() - first);
+    std::iota(samples.begin(), samples.end(), std::int64_t{0});
+    std::int64_t const most = std::min(batch, data.size());
+    model_.allocate(std::max(most, model_.capacity()));
+    std::int64_t batches = 0;
+    for (std::int64_t first = 0; first < data.size(); first += most, ++batches) {
+      std::int64_t const n = std::min(most, data.size() - first);
       load(data, samples, first, n);
-      model_.forward(n, Pass{Mode::inference});
-      use(n);
+      model_.forward(n, Pass{.mode = mode, .running_momentum = 1.0 / static_cast<double>(batches + 1)});
+      use(batches, n);
     }
   }
 

@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/comm/environment.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace cosmoflow {
+
+struct TrainOptions {
+  std::string data, validation, metrics, weights;
+  std::string split, network = "paper";
+  std::int64_t batch = 16, micro_batch = 0, epochs = 30;
+  double rate = 1e-3;
+  std::uint64_t seed = 1;
+  bool norm = true, flips = true, decay = true, log_input = true;
+};
+
+/// Adds the subcommand `train`, which fills `options`.
+CLI::App* add_train(CLI::App& app, TrainOptions& options);
+
+/// Trains, validates and writes metrics and weights. Collective.
+void train(TrainOptions const& options, tessera::Communicator<tessera::Mpi> const& world);
+
+}  // namespace cosmoflow

@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::io {
+
+namespace detail {
+
+/// An HDF5 identifier that closes itself.
+class Hdf5Handle {
+ public:
+  using Close = herr_t (*)(hid_t);
+  Hdf5Handle() = default;
+  Hdf5Handle(hid_t id, Close close) : id_(id), close_(close) {}
+  Hdf5Handle(Hdf5Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+  Hdf5Handle& operator=(Hdf5Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    std::swap(close_, other.close_);
+    return *this;
+  }
+  ~Hdf5Handle() {
+    if (id_ >= 0) close_(id_);
+  }
+  hid_t get() const { return id_; }
+  bool valid() const { return id_ >= 0; }
+
+ private:
+  hid_t id_ = -1;
+  Close close_ = nullptr;
+};
+
+/// Keeps HDF5 from printing its error stack; the errors reach the user as messages.
+class Hdf5Quiet {
+ public:
+  Hdf5Quiet() {
+    H5Eget_auto2(H5E_DEFAULT, &print_, &data_);
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  }
+  Hdf5Quiet(Hdf5Quiet const&) = delete;
+  Hdf5Quiet& operator=(Hdf5Quiet const&) = delete;
+  ~Hdf5Quiet() { H5Eset_auto2(H5E_DEFAULT, print_, data_); }
+
+ private:
+  H5E_auto2_t print_ = nullptr;
+  void* data_ = nullptr;
+};
+
+/// What HDF5 itself says of its last failure, from the innermost function out.
+inline std::string hdf5_reason() {
+  std::string reason;
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned, H5E_error2_t const* entry, void* out) -> herr_t {
+        auto& text = *static_cast<std::string*>(out);
+        if (text.empty() && entry->desc != nullptr) text = entry->desc;
+        return 0;
+      },
+      &reason);
+  return reason.empty() ? "unknown reason" : reason;
+}
+
+/// The element types of data files.
+enum class FileType { int8, uint8, int16, uint16, int32, float32, float64 };
+
+inline hid_t memory_type(FileType type) {
+  switch (type) {
+    case FileType::int8: return H5T_NATIVE_INT8;
+    case FileType::uint8: return H5T_NATIVE_UINT8;
+    case FileType::int16: return H5T_NATIVE_INT16;
+    case FileType::uint16: return H5T_NATIVE_UINT16;
+    case FileType::int32: return H5T_NATIVE_INT32;
+    case FileType::float32: return H5T_NATIVE_FLOAT;
+    case FileType::float64: return H5T_NATIVE_DOUBLE;
+  }
+  return -1;
+}
+
+/// Calls use(T{}) with the C++ type of a file's elements.
+template <class Use>
+decltype(auto) with_type(FileType type, Use use) {
+  switch (type) {
+    case FileType::int8: return use(std::int8_t{});
+    case FileType::uint8: return use(std::uint8_t{});
+    case FileType::int16: return use(std::int16_t{});
+    case FileType::uint16: return use(std::uint16_t{});
+    case FileType::int32: return use(std::int32_t{});
+    case FileType::float32: return use(float{});
+    case FileType::float64: break;
+  }
+  return use(double{});
+}
+
+}  // namespace detail
+
+/// A dataset opened for reading by one process, with the POSIX driver. Boxes are read in the file's own element type.
+class Hdf5Dataset {
+ public:
+  /// Fails: naming file and dataset, if the file cannot be opened, lacks the dataset, or holds another kind of type.
+  Hdf5Dataset(std::string const& path, std::string name) : path_(path), name_(std::move(name)) {
+    H5open();
+    detail::Hdf5Quiet const quiet;
+    file_ = {H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose};
+    require(file_.valid(), "Hdf5Source", "the file '", path, "' must be a readable, whole HDF5 file: ", detail::hdf5_reason());
+    bool const there = H5Lexists(file_.get(), name_.c_str(), H5P_DEFAULT) > 0;
+    require(there, "Hdf5Source", "the file '", path, "' must hold a dataset '", name_, "'; name the right one, or look with h5ls");
+    set_ = {H5Dopen2(file_.get(), name_.c_str(), H5P_DEFAULT), H5Dclose};
+    require(set_.valid(), "Hdf5Source", "'", name_, "' in '", path, "' must be a dataset: ", detail::hdf5_reason());
+    detail::Hdf5Handle const space(H5Dget_space(set_.get()), H5Sclose);
+    int const rank = H5Sget_simple_extent_ndims(space.get());
+    extents_.resize(static_cast<std::size_t>(rank < 0 ? 0 : rank));
+    if (rank > 0) H5Sget_simple_extent_dims(space.get(), extents_.data(), nullptr);
+    type_ = file_type();
+  }
+
+  std::string const& path() const { return path_; }
+  std::string const& name() const { return name_; }
+  std::vector<hsize_t> const& extents() const { return extents_; }
+  detail::FileType type() const { return type_; }
+  std::size_t element_bytes() const { return H5Tget_size(detail::memory_type(type_)); }
+
+  /// The extents as text, for messages.
+  std::string shape_text() const {
+    std::string text = "(";
+    for (std::size_t i = 0; i < extents_.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(extents_[i]);
+    return text + ")";
+  }
+
+  /// Reads a box into dense memory of the file's element type.
+  void read(std::vector<hsize_t> const& start, std::vector<hsize_t> const& count, void* cells) const {
+    detail::Hdf5Quiet const quiet;
+    detail::Hdf5Handle const from(H5Dget_space(set_.get()), H5Sclose);
+    detail::Hdf5Handle const to(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr), H5Sclose);
+    bool const read = H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr) >= 0 &&
+                      H5Dread(set_.get(), detail::memory_type(type_), to.get(), from.get(), H5P_DEFAULT, cells) >= 0;
+    require(read, "Hdf5Source", "reading dataset '", name_, "' of '", path_, "' must succeed: ", detail::hdf5_reason(),
+            "; the file may be truncated or damaged");
+  }
+
+ private:
+  detail::FileType file_type() const {
+    using detail::FileType;
+    detail::Hdf5Handle const type(H5Dget_type(set_.get()), H5Tclose);
+    H5T_class_t const kind = H5Tget_class(type.get());
+    std::size_t const bytes = H5Tget_size(type.get());
+    bool const is_signed = kind == H5T_INTEGER && H5Tget_sign(type.get()) == H5T_SGN_2;
+    if (kind == H5T_FLOAT && bytes == 4) return FileType::float32;
+    if (kind == H5T_FLOAT && bytes == 8) return FileType::float64;
+    if (kind == H5T_INTEGER && bytes == 1) return is_signed ? FileType::int8 : FileType::uint8;
+    if (kind == H5T_INTEGER && bytes == 2) return is_signed ? FileType::int16 : FileType::uint16;
+    if (kind == H5T_INTEGER && bytes == 4 && is_signed) return FileType::int32;
+    throw Error(tessera::detail::text("Hdf5Source: dataset '", name_, "' of '", path_,
+                                      "' must hold int8, uint8, int16, uint16, int32, float or double, but it holds another type"));
+  }
+
+  std::string path_, name_;
+  detail::Hdf5Handle file_, set_;
+  std::vector<hsize_t> extents_;
+  detail::FileType type_ = detail::FileType::float32;
+};
+
+}  // namespace tessera::io
