@@ -84,7 +84,7 @@ class Exchange {
  private:
   using Messages = std::vector<Transfer>;
   static constexpr bool staged = !host_can_access<Space>;
-  using HostStorage = Storage<T, Kokkos::DefaultHostExecutionSpace>;
+  using Host = Kokkos::DefaultHostExecutionSpace;
 
   static std::int64_t cells(Messages const& list) {
     std::int64_t sum = 0;
@@ -143,7 +143,7 @@ class Exchange {
 
   void post(Messages const& outgoing) {
     space_.fence("tessera::Exchange");
-    if constexpr (staged) copy_flat(host_outgoing_, outgoing_, cells(outgoing));
+    if constexpr (staged) copy_flat<Host, Space>(host_outgoing_.data(), outgoing_.data(), cells(outgoing));
     for_each_message(outgoing, [&](int peer, std::int64_t at, std::int64_t count) {
       if (peer != plan_->rank) comm_.send(leaving() + at, count, peer, tag_, request_);
       else own_ = at;
@@ -154,7 +154,7 @@ class Exchange {
   ExchangePlan const& end() {
     require(plan_ != nullptr, "Exchange", "finish was called without start");
     request_.wait();
-    if constexpr (staged) copy_flat(incoming_, host_incoming_, host_incoming_.capacity());
+    if constexpr (staged) copy_flat<Space, Host>(incoming_.data(), host_incoming_.data(), host_incoming_.capacity());
     ExchangePlan const& plan = *plan_;
     plan_ = nullptr;
     return plan;
@@ -169,16 +169,6 @@ class Exchange {
     else return outgoing_.data();
   }
 
-  /// The first `count` elements between host and device memory.
-  template <class To, class From>
-  void copy_flat(To const& to, From const& from, std::int64_t count) {
-    using ToView = Kokkos::View<T*, typename To::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    using FromView = Kokkos::View<T const*, typename From::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    auto const size = static_cast<std::size_t>(count);
-    Kokkos::deep_copy(space_, ToView(to.data(), size), FromView(from.data(), size));
-    space_.fence("tessera::Exchange");
-  }
-
   Communicator<Mpi> comm_;
   int tag_;
   Space space_;
@@ -186,7 +176,7 @@ class Exchange {
   Request<Mpi> request_;
   std::int64_t own_ = 0;  ///< where the rank's message to itself begins, in outgoing_
   Storage<T, Space> incoming_, outgoing_;
-  HostStorage host_incoming_, host_outgoing_;
+  Storage<T, Host> host_incoming_, host_outgoing_;
 };
 
 }  // namespace tessera

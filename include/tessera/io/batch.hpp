@@ -39,14 +39,12 @@ class BatchReader {
     Box one = own;
     for (std::int64_t n = own.axis[0].begin; n < own.axis[0].end; ++n) {
       one.axis[0] = {n, n + 1};
-      auto const cells = static_cast<std::size_t>(one.volume());
-      host_.resize(cells);
+      host_.resize(static_cast<std::size_t>(one.volume()));
       read(n, one, host_.data());
       T* source = host_.data();
       if constexpr (!host_can_access<Space>) {
         device_.grow(one.volume());
-        Kokkos::deep_copy(Kokkos::View<T*, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(device_.data(), cells),
-                          Kokkos::View<T const*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(host_.data(), cells));
+        copy_flat<Space, Kokkos::DefaultHostExecutionSpace, T>(device_.data(), host_.data(), one.volume());
         source = device_.data();
       }
       copy<T, T>(space_, dense_tile<T const>(source, one), shard.tile(), one);

@@ -38,10 +38,10 @@ struct BatchNormOptions {
 ///
 /// Moves: per channel, two doubles and one count to and fro in training; nothing in inference.
 /// Source: Ioffe and Szegedy, "Batch Normalization", 2015; two-pass statistics in double.
-template <class T, PartitionPolicy Policy, class Space>
+template <class T, class Space>
 class BatchNorm : public Layer<T, Space> {
  public:
-  BatchNorm(RankGrid<Policy> const& ranks, Shape const& input, BatchNormOptions const& options, std::string name)
+  BatchNorm(Ranks const& ranks, Shape const& input, BatchNormOptions const& options, std::string name)
       : ranks_(ranks),
         options_(options),
         name_(std::move(name)),
@@ -122,10 +122,7 @@ class BatchNorm : public Layer<T, Space> {
  private:
   template <class U>
   void upload(U const* from, Storage<U, Space> const& to) const {
-    using From = Kokkos::View<U const*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    using To = Kokkos::View<U*, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    auto const count = static_cast<std::size_t>(channels_);
-    Kokkos::deep_copy(To(to.data(), count), From(from, count));
+    copy_flat<Space, Kokkos::DefaultHostExecutionSpace>(to.data(), from, channels_);
   }
 
   Communicator<Mpi> const& group() const {
@@ -149,11 +146,25 @@ class BatchNorm : public Layer<T, Space> {
     return own.axis[0].size() * own.axis[1].size() * own.axis[2].size() * own.axis[3].size();
   }
 
+  /// Whether some ranks that measure together have one value per channel. Follows from the blocks: all ranks agree.
+  bool measures_single_value(Partition const& partition) const {
+    for (AxisId axis : {AxisId::sample, AxisId::depth, AxisId::height, AxisId::width}) {
+      Blocks const& blocks = partition.blocks(axis);
+      bool const together = options_.statistics == Statistics::global ||
+                            (options_.statistics == Statistics::space && axis != AxisId::sample);
+      bool single = together && blocks.extent() == 1;
+      for (std::int64_t i = 0; !together && i < blocks.parts(); ++i) single = single || blocks[i].size() == 1;
+      if (!single) return false;
+    }
+    return true;
+  }
+
   /// Mean and variance by two passes in double, and the running statistics.
   void measure(Shard<T, Space> const& x, double momentum) {
+    require(!measures_single_value(x.partition()), name_, "in training the variance needs more than one value per channel, but ",
+            options_.statistics == Statistics::global ? "the batch has one" : "some ranks that measure apart have one",
+            "; use a larger batch, or inference mode");
     std::int64_t const count = cells(x);
-    require(count != 1, name_, "in training the variance needs more than one value per channel, but the batch has one; "
-            "use a larger batch, or inference mode");
     double const n = static_cast<double>(count);
     double* sums = sums_.over(space_, x.owned(), channels_, op::ChannelSum<T>{x.tile()});
     reduce(sums, channels_);
@@ -203,7 +214,7 @@ class BatchNorm : public Layer<T, Space> {
   };
 
  private:
-  RankGrid<Policy> ranks_;
+  Ranks ranks_;
   BatchNormOptions options_;
   std::string name_;
   std::int64_t channels_;
@@ -226,7 +237,7 @@ struct BatchNormSpec {
 
   template <class T, class Space, PartitionPolicy Policy>
   std::unique_ptr<Layer<T, Space>> bind(RankGrid<Policy> const& ranks, Shape const& input, std::string name) const {
-    return std::make_unique<BatchNorm<T, Policy, Space>>(ranks, input, options, std::move(name));
+    return std::make_unique<BatchNorm<T, Space>>(ranks, input, options, std::move(name));
   }
 };
 

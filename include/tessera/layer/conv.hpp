@@ -45,8 +45,8 @@ class ConvOp {
                      PollPass{p.pass});
   }
   void backward(BackwardPass<T, Space> const& p) {
-    op::conv_backward_data(p.space, geometry_, p.dy, p.parameters[0], p.dx, p.box, p.accumulate, workspace_,
-                           PollPass{p.pass});
+    op::conv_backward_data(p.space, geometry_, p.dy, p.parameters[0], p.dx, p.box, p.accumulate,
+                           workspace_, PollPass{p.pass});
   }
   void backward_parameters(ParameterPass<T, Space> const& p) {
     op::conv_backward_filter(p.space, geometry_, p.x, p.dy, p.box, p.gradients[0], bias_ ? p.gradients[1] : nullptr,

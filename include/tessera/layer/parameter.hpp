@@ -12,7 +12,8 @@
 #include "tessera/comm/ranks.hpp"
 #include "tessera/op/random.hpp"
 #include "tessera/partition/interval.hpp"
-#include "tessera/tensor/shard.hpp"
+#include "tessera/tensor/run.hpp"
+#include "tessera/tensor/storage.hpp"
 
 namespace tessera {
 
@@ -89,7 +90,7 @@ class Parameter {
   }
 
   void zero_gradient(Space const& space) const {
-    Kokkos::deep_copy(space, flat(gradient_), T(0));
+    fill_flat(space, gradient(), count_, T(0));
     space.fence("tessera::Parameter");
   }
 
@@ -101,7 +102,7 @@ class Parameter {
     T* cells = gradient();
     if constexpr (!host_can_access<Space>) {
       on_host_.resize(static_cast<std::size_t>(count_));
-      Kokkos::deep_copy(HostTarget(on_host_.data(), on_host_.size()), flat(gradient_));
+      copy_flat<Host, Space, T>(on_host_.data(), gradient(), count_);
       cells = on_host_.data();
     }
     replicas_.start_all_reduce(cells, count_, request_);
@@ -111,8 +112,7 @@ class Parameter {
   void finish_reduction() {
     if (!reducing_) return;
     request_.wait();
-    if constexpr (!host_can_access<Space>)
-      Kokkos::deep_copy(flat(gradient_), HostView(on_host_.data(), on_host_.size()));
+    if constexpr (!host_can_access<Space>) copy_flat<Space, Host, T>(gradient(), on_host_.data(), count_);
     reducing_ = false;
   }
 
@@ -135,13 +135,7 @@ class Parameter {
   }
 
  private:
-  using HostView = Kokkos::View<T const*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  using HostTarget = Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  using FlatView = Kokkos::View<T*, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
-  FlatView flat(Storage<T, Space> const& storage) const {
-    return FlatView(storage.data(), static_cast<std::size_t>(count_));
-  }
+  using Host = Kokkos::DefaultHostExecutionSpace;
 
   /// visit(index within the whole parameter, place in this rank's memory) for the shard, in PyTorch's order.
   template <class Visit>
@@ -169,14 +163,12 @@ class Parameter {
     }
   }
 
-  void upload(std::vector<T> const& stored) const {
-    Kokkos::deep_copy(flat(value_), HostView(stored.data(), stored.size()));
-  }
+  void upload(std::vector<T> const& stored) const { copy_flat<Space, Host>(value(), stored.data(), count_); }
 
   std::vector<T> in_logical_order(Storage<T, Space> const& storage) const {
     std::vector<T> stored(static_cast<std::size_t>(count_)), logical;
     logical.reserve(stored.size());
-    Kokkos::deep_copy(HostTarget(stored.data(), stored.size()), flat(storage));
+    copy_flat<Host, Space, T>(stored.data(), storage.data(), count_);
     for_each([&](std::int64_t, std::int64_t at) { logical.push_back(stored[static_cast<std::size_t>(at)]); });
     return logical;
   }

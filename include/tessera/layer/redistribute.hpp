@@ -65,8 +65,9 @@ struct RedistributeSpec {
 
   template <PartitionPolicy From>
   RankGrid<To> next(RankGrid<From> const& ranks) const {
-    if (counts_given) return RankGrid<To>(ranks, counts);
-    return RankGrid<To>::spread(ranks);
+    if constexpr (To::dynamic_axes <= 1)  // more of them always come with counts
+      if (!counts_given) return RankGrid<To>::spread(ranks);
+    return RankGrid<To>(ranks, counts);
   }
 
   template <class T, class Space, PartitionPolicy From>

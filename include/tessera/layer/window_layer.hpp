@@ -4,21 +4,17 @@
 
 #include <concepts>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "tessera/comm/rank_grid.hpp"
+#include "tessera/comm/ranks.hpp"
 #include "tessera/exchange/exchange.hpp"
 #include "tessera/layer/layer.hpp"
+#include "tessera/layer/window_binding.hpp"
 
 namespace tessera {
-
-/// What an operation may assume of cells beyond the global border: that they read as zeros, or nothing at all.
-enum class Border { zeros, clipped };
 
 /// An operation whose outputs read windows of its input: what a custom layer is. Required:
 ///   Windows windows(Shape const& input) const;
@@ -68,10 +64,11 @@ constexpr bool pointwise() {
   else return false;
 }
 
-/// Holding one box around both would waste memory: the owned box and the needed one are small, but far apart.
-inline bool much_larger(Box const& held, Box const& owned, Box const& needed) {
-  return !owned.empty() && !needed.empty() &&
-         held.volume() > 2 * larger(owned.volume(), needed.volume());
+/// What every window layer requires of its input and ranks.
+inline void check_window_layer(std::string const& name, WindowBinding const& binding, Shape const& input, bool mixes_channels) {
+  require(!mixes_channels || binding.ranks().grid().counts().channel == 1, name,
+          "its input must not be split in channels; redistribute to a Distribution without Channel first");
+  for (AxisId axis : spatial_axes) checked_outputs(binding.windows()[axis], input[axis], name, tessera::name(axis));
 }
 
 }  // namespace detail
@@ -80,7 +77,7 @@ inline bool much_larger(Box const& held, Box const& owned, Box const& needed) {
 /// outputs that need none.
 ///
 /// Moves: forward the halo of x; backward the halo of dy (and of the notes, if the operation keeps any).
-template <class T, PartitionPolicy Policy, class Space, class Op>
+template <class T, class Space, class Op>
 class WindowLayer : public Layer<T, Space> {
   static_assert(WindowOp<Op, T, Space>,
                 "tessera: a layer needs `Windows windows(Shape const&) const` and `void forward(ForwardPass<T, Space> const&)`");
@@ -89,41 +86,29 @@ class WindowLayer : public Layer<T, Space> {
   static_assert(!HasParameters<Op, T, Space> || HasParameterGradient<Op, T, Space>,
                 "tessera: a layer with parameters needs `void backward_parameters(ParameterPass<T, Space> const&)`");
 
-  /// Nothing to exchange, whatever the counts: the policy does not cut what the windows slide over.
-  static constexpr bool never_moves = detail::pointwise<Op>();
+  static constexpr bool moves = !detail::pointwise<Op>();
+  static constexpr bool keeps_notes = detail::keeps_notes<Op>();
 
  public:
-  WindowLayer(RankGrid<Policy> const& ranks, Shape const& input, Op op, std::string name)
-      : ranks_(ranks), op_(std::move(op)), name_(std::move(name)), windows_(op_.windows(input)) {
-    if constexpr (detail::mixes_channels<Op>())
-      require(ranks.grid().counts().channel == 1, name_,
-              "its input must not be split in channels; redistribute to a Distribution without Channel first");
+  WindowLayer(Ranks const& ranks, Shape const& input, Op op, std::string name)
+      : op_(std::move(op)), name_(std::move(name)), binding_(ranks, op_.windows(input), detail::border_of<Op>(),
+                                                             detail::mixes_channels<Op>(), channels_after(input)) {
     if constexpr (requires { op_.set_name(name_); }) op_.set_name(name_);
     if constexpr (requires { op_.check(input); }) op_.check(input);
-    for (AxisId axis : spatial_axes) checked_outputs(windows_[axis], input[axis], name_, tessera::name(axis));
+    detail::check_window_layer(name_, binding_, input, detail::mixes_channels<Op>());
     if constexpr (HasParameters<Op, T, Space>)
       for (ParameterSpec const& spec : op_.parameters(input))
-        parameters_.push_back(Parameter<T, Space>::replicated(name_ + "." + spec.name, spec, ranks_));
-    if constexpr (!never_moves) {
-      x_exchange_.emplace(ranks_);
-      dy_exchange_.emplace(ranks_);
+        parameters_.push_back(Parameter<T, Space>::replicated(name_ + "." + spec.name, spec, ranks));
+    if constexpr (moves) {
+      x_exchange_.emplace(ranks);
+      dy_exchange_.emplace(ranks);
     }
-    if constexpr (detail::keeps_notes<Op>()) notes_exchange_.emplace(ranks_);
+    if constexpr (keeps_notes) notes_exchange_.emplace(ranks);
   }
 
-  Partition output(Partition const& input) const override { return input.scaled_to(output_shape(input.shape())); }
-
-  Box needs_input(Partition const& input) const override {
-    Box const need = input_region(input).box(ranks_.rank());
-    Box const owned = input.owned(ranks_.rank());
-    return detail::much_larger(hull(owned, need), owned, need) ? Box{} : need;
-  }
-
-  Box needs_error(Partition const& input) const override {
-    Box const need = error_region(input).box(ranks_.rank());
-    Box const owned = output(input).owned(ranks_.rank());
-    return detail::much_larger(hull(owned, need), owned, need) ? Box{} : need;
-  }
+  Partition output(Partition const& input) const override { return binding_.output(input); }
+  Box needs_input(Partition const& input) const override { return binding_.needs_input(input); }
+  Box needs_error(Partition const& input) const override { return binding_.needs_error(input); }
 
   bool reads_output() const override {
     if constexpr (requires { Op::reads_output; }) return Op::reads_output;
@@ -131,63 +116,70 @@ class WindowLayer : public Layer<T, Space> {
   }
 
   void allocate(Partition const& input) override {
-    bound_.clear();
-    Bound const& bound = bind(input);
-    if (bound.x_apart) x_buffer_.grow(bound.x_plan.needs.volume());
-    if (bound.dy_apart) dy_buffer_.grow(bound.dy_plan.needs.volume());
-    if constexpr (detail::keeps_notes<Op>()) notes_.grow(bound.notes_held.volume());
-    bound_.clear();
+    binding_.forget();
+    if constexpr (moves) {
+      Bound const& bound = binding_.bind(input);
+      if (bound.x_apart) x_buffer_.grow(bound.x_plan.needs.volume());
+      if (bound.dy_apart) dy_buffer_.grow(bound.dy_plan.needs.volume());
+      if constexpr (keeps_notes) notes_.grow(bound.notes_held.volume());
+    }
   }
 
   void forward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y) override {
-    Bound& bound = bind(x.partition());
-    ForwardPass<T, Space> call{pass, space_, input_view(bound, x), y.tile(), y.owned(), x.shape(), y.shape(), values(),
-                               notes_tile(bound)};
-    if constexpr (never_moves) {
+    ForwardPass<T, Space> call{pass, space_, x.tile(), y.tile(), y.owned(), x.shape(), y.shape(), values(), {}};
+    if constexpr (!moves) {
       op_.forward(call);
     } else {
+      Bound const& bound = binding_.bind(x.partition());
+      Tile<T> const input = input_view(bound, x);
+      call.x = input;
+      call.notes = notes_tile(bound);
       x_exchange_->start(bound.x_plan, x.tile());
+      if (!bound.overlap) {
+        x_exchange_->finish(input);
+        op_.forward(call);
+        return;
+      }
       Box const whole = call.box;
-      if (bound.overlap) {
-        call.box = bound.interior;
-        {
-          Watched const watched(pass, *x_exchange_);
-          op_.forward(call);
-        }
-        x_exchange_->finish(input_target(bound, x));
-        for_each_rim(whole, bound.interior, [&](Box const& rim) {
-          call.box = rim;
-          op_.forward(call);
-        });
-      } else {
-        x_exchange_->finish(input_target(bound, x));
+      call.box = bound.interior;
+      {
+        Watched const watched(pass, *x_exchange_);
         op_.forward(call);
       }
+      x_exchange_->finish(input);
+      for_each_rim(whole, bound.interior, [&](Box const& rim) {
+        call.box = rim;
+        op_.forward(call);
+      });
     }
   }
 
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y, Shard<T, Space> const& dy,
                 Shard<T, Space> const* dx, Accumulate accumulate) override {
-    Bound& bound = bind(x.partition());
-    if (!never_moves && dx != nullptr) dy_exchange_->start(bound.dy_plan, dy.tile());
+    Tile<T> input = x.tile(), error = dy.tile();
+    Tile<std::int32_t> notes;
+    if constexpr (moves) {
+      Bound const& bound = binding_.bind(x.partition());
+      input = input_view(bound, x);
+      if (dx != nullptr) {
+        dy_exchange_->start(bound.dy_plan, dy.tile());
+        if (bound.dy_apart) error = dense_tile(dy_buffer_.data(), bound.dy_plan.needs);
+      }
+      notes = notes_tile(bound);
+      if constexpr (keeps_notes)
+        if (dx != nullptr) notes_exchange_->start(bound.notes_plan, notes);
+    }
     if constexpr (HasParameters<Op, T, Space>) {
       std::optional<Watched> watched;
       if (dy_exchange_) watched.emplace(pass, *dy_exchange_);
-      op_.backward_parameters(ParameterPass<T, Space>{pass, space_, input_view(bound, x), dy.tile(), dy.owned(),
-                                                      x.shape(), y.shape(), gradients()});
+      op_.backward_parameters(ParameterPass<T, Space>{pass, space_, input, dy.tile(), dy.owned(), x.shape(), y.shape(),
+                                                      gradients()});
     }
     if (dx == nullptr) return;
-    Tile<T> error = dy.tile();
-    if constexpr (!never_moves) {
-      if (bound.dy_apart) error = dense_tile(dy_buffer_.data(), bound.dy_plan.needs);
-      dy_exchange_->finish(error);
-    }
-    if constexpr (detail::keeps_notes<Op>()) {
-      notes_exchange_->start(bound.notes_plan, notes_tile(bound));
-      notes_exchange_->finish(notes_tile(bound));
-    }
-    op_.backward(BackwardPass<T, Space>{pass, space_, input_view(bound, x), y.tile(), error, dx->tile(), dx->owned(),
-                                        accumulate, x.shape(), y.shape(), values(), notes_tile(bound)});
+    if constexpr (moves) dy_exchange_->finish(error);
+    if constexpr (keeps_notes) notes_exchange_->finish(notes);
+    op_.backward(BackwardPass<T, Space>{pass, space_, input, y.tile(), error, dx->tile(), dx->owned(), accumulate,
+                                        x.shape(), y.shape(), values(), notes});
   }
 
   void for_each_parameter(std::function<void(Parameter<T, Space>&)> const& visit) override {
@@ -195,13 +187,13 @@ class WindowLayer : public Layer<T, Space> {
   }
 
   void describe(Partition const& input, bool needs_dx, std::vector<LayerInfo>& out) const override {
-    LayerInfo info{name_, op_.name(), output(input), 0, 0, 0, 0.0, needs_dx};
+    LayerInfo info{name_, describe_op(), output(input), 0, 0, 0, 0.0, needs_dx};
     for (auto const& parameter : parameters_) info.parameters += parameter.whole_count();
     if constexpr (requires { op_.flops(input.shape(), input.shape()); })
       info.flops = op_.flops(input.shape(), info.output.shape());
-    if constexpr (!never_moves) {
-      info.halo_cells = input_plan(input, Placement::around_owned).received_cells();
-      if (needs_dx) info.halo_cells_back = error_plan(input, Placement::around_owned).received_cells();
+    if constexpr (moves) {
+      info.halo_cells = binding_.input_plan(input, Placement::around_owned).received_cells();
+      if (needs_dx) info.halo_cells_back = binding_.error_plan(input, Placement::around_owned).received_cells();
     }
     out.push_back(std::move(info));
   }
@@ -209,6 +201,8 @@ class WindowLayer : public Layer<T, Space> {
   Op const& op() const { return op_; }
 
  private:
+  using Bound = WindowBinding::Bound;
+
   /// Lets an exchange make progress while a kernel runs.
   class Watched {
    public:
@@ -226,95 +220,22 @@ class WindowLayer : public Layer<T, Space> {
     Request<Mpi>& request_;
   };
 
-  /// All that depends on the number of samples.
-  struct Bound {
-    ExchangePlan x_plan, dy_plan, notes_plan;
-    bool x_apart = false, dy_apart = false;  ///< needed cells lie in a buffer of the layer's own
-    bool overlap = false;
-    Box interior;
-    Box notes_held;
-  };
-
-  Shape output_shape(Shape const& in) const {
-    Shape out = in;
-    out.depth = windows_.axis[0].outputs(in.depth);
-    out.height = windows_.axis[1].outputs(in.height);
-    out.width = windows_.axis[2].outputs(in.width);
-    if constexpr (requires { op_.channels(in.channel); }) out.channel = op_.channels(in.channel);
-    return out;
+  std::int64_t channels_after(Shape const& input) const {
+    if constexpr (requires { op_.channels(input.channel); }) return op_.channels(input.channel);
+    else return input.channel;
+  }
+  std::string describe_op() const {
+    if constexpr (requires { op_.name(); }) return op_.name();
+    else return "custom";
   }
 
-  Region input_region(Partition const& input) const {
-    Region needs(output(input));
-    for (AxisId axis : spatial_axes)
-      needs.map(axis, [&](Interval out) {
-        Interval const all = windows_[axis].required(out);
-        return detail::border_of<Op>() == Border::clipped ? intersect(all, {0, input.shape()[axis]}) : all;
-      });
-    if constexpr (detail::mixes_channels<Op>())
-      needs.map(AxisId::channel, [&](Interval) { return Interval{0, input.shape().channel}; });
-    return needs;
-  }
-
-  Region error_region(Partition const& input) const {
-    Shape const out = output_shape(input.shape());
-    Region needs(input);
-    for (AxisId axis : spatial_axes)
-      needs.map(axis, [&](Interval in) {
-        Interval const all = windows_[axis].touch(in);
-        return detail::border_of<Op>() == Border::clipped ? intersect(all, {0, out[axis]}) : all;
-      });
-    if constexpr (detail::mixes_channels<Op>())
-      needs.map(AxisId::channel, [&](Interval) { return Interval{0, out.channel}; });
-    return needs;
-  }
-
-  ExchangePlan input_plan(Partition const& input, Placement placement) const {
-    return make_plan(input, input_region(input), ranks_.rank(), Padding::zeros, placement);
-  }
-  ExchangePlan error_plan(Partition const& input, Placement placement) const {
-    return make_plan(output(input), error_region(input), ranks_.rank(), Padding::zeros, placement);
-  }
-
-  Bound& bind(Partition const& input) {
-    auto [place, is_new] = bound_.try_emplace(input.shape().sample);
-    Bound& bound = place->second;
-    if (!is_new) return bound;
-    if constexpr (!never_moves) {
-      int const rank = ranks_.rank();
-      Box const owned = input.owned(rank), out = output(input).owned(rank);
-      Box const need = input_region(input).box(rank), error = error_region(input).box(rank);
-      bound.x_apart = detail::much_larger(hull(owned, need), owned, need);
-      bound.dy_apart = detail::much_larger(hull(out, error), out, error);
-      bound.x_plan = input_plan(input, bound.x_apart ? Placement::elsewhere : Placement::around_owned);
-      bound.dy_plan = error_plan(input, bound.dy_apart ? Placement::elsewhere : Placement::around_owned);
-      bound.interior = out;
-      for (AxisId axis : spatial_axes)
-        bound.interior[axis] = intersect(out[axis], windows_[axis].interior(owned[axis]));
-      // Thin rims may cost more than they hide: overlap only what is mostly interior.
-      bound.overlap = bound.x_plan.messages_received() > 0 && !bound.x_apart &&
-                      2 * bound.interior.volume() > out.volume();
-      if constexpr (detail::keeps_notes<Op>()) {
-        bound.notes_held = hull(out, error);
-        bound.notes_plan = error_plan(input, Placement::around_owned);
-      }
-    }
-    return bound;
-  }
-
-  /// x with all that the owned outputs read: the tensor itself, or the buffer.
-  Tile<T const> input_view(Bound const& bound, Shard<T, Space> const& x) const { return input_target(bound, x); }
-  Tile<T> input_target(Bound const& bound, Shard<T, Space> const& x) const {
+  /// Where all that the owned outputs read lies: the tensor itself, or the buffer.
+  Tile<T> input_view(Bound const& bound, Shard<T, Space> const& x) const {
     return bound.x_apart ? dense_tile(x_buffer_.data(), bound.x_plan.needs) : x.tile();
   }
-
-  Tile<std::int32_t> notes_tile(Bound const& bound) {
-    if constexpr (detail::keeps_notes<Op>()) {
-      notes_.grow(bound.notes_held.volume());
-      return dense_tile(notes_.data(), bound.notes_held);
-    } else {
-      return {};
-    }
+  Tile<std::int32_t> notes_tile(Bound const& bound) const {
+    if constexpr (keeps_notes) return dense_tile(notes_.data(), bound.notes_held);
+    else return {};
   }
 
   std::vector<T const*> values() const {
@@ -328,17 +249,15 @@ class WindowLayer : public Layer<T, Space> {
     return list;
   }
 
-  RankGrid<Policy> ranks_;
   Op op_;
   std::string name_;
-  Windows windows_;
+  WindowBinding binding_;
   Space space_;
   std::vector<Parameter<T, Space>> parameters_;
   std::optional<Exchange<T, Space>> x_exchange_, dy_exchange_;
   std::optional<Exchange<std::int32_t, Space>> notes_exchange_;
   Storage<T, Space> x_buffer_, dy_buffer_;
   Storage<std::int32_t, Space> notes_;
-  std::map<std::int64_t, Bound> bound_;
 };
 
 }  // namespace tessera

@@ -56,12 +56,12 @@ std::unique_ptr<Layer<T, Space>> bind_layer(RankGrid<Policy> const& ranks, Parti
     return spec.template bind_parts<T, Space>(ranks, input, names);
   } else if constexpr (MakesOp<Spec, T, Space>) {
     auto op = spec.template op<T, Space>(input.shape());
-    return std::make_unique<WindowLayer<T, Policy, Space, decltype(op)>>(ranks, input.shape(), std::move(op),
+    return std::make_unique<WindowLayer<T, Space, decltype(op)>>(ranks, input.shape(), std::move(op),
                                                                        names.next(kind_of(spec)));
   } else if constexpr (BindsItself<Spec, T, Space, Policy>) {
     return spec.template bind<T, Space>(ranks, input.shape(), names.next(kind_of(spec)));
   } else {
-    return std::make_unique<WindowLayer<T, Policy, Space, Spec>>(ranks, input.shape(), spec, names.next(kind_of(spec)));
+    return std::make_unique<WindowLayer<T, Space, Spec>>(ranks, input.shape(), spec, names.next(kind_of(spec)));
   }
 }
 

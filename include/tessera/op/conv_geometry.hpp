@@ -14,6 +14,9 @@ struct ConvGeometry {
   Windows windows;
   std::int64_t in_channels = 1;
   std::int64_t out_channels = 1;
+  /// The input's global depth, height and width, where all cells beyond them are zeros that kernels may leave out; 0
+  /// where that is not known. A sum's order stays a function of its place, not of the box.
+  std::int64_t extent[3] = {};
 
   TESSERA_HD constexpr std::int64_t weights() const { return windows.taps() * in_channels * out_channels; }
 };

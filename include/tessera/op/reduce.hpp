@@ -64,10 +64,8 @@ class Sums {
     run("tessera::sum", space, chunks, SumChunk<Body>{rows, body, partial_.data(), width, chunks},
         rows.count() * width / chunks);
     run("tessera::sum", space, width, SumOfChunks{partial_.data(), width, chunks}, chunks);
-    using From = Kokkos::View<double const*, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    using To = Kokkos::View<double*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     space.fence("tessera::sum");
-    Kokkos::deep_copy(To(host_.data(), host_.size()), From(partial_.data(), host_.size()));
+    copy_flat<Kokkos::DefaultHostExecutionSpace, Space, double>(host_.data(), partial_.data(), width);
     return host_.data();
   }
 

@@ -10,10 +10,23 @@
 
 namespace tessera::op {
 
-/// A run of equally spaced elements: where it starts, in elements from some base, and how many there are.
+/// A run of equally spaced elements: where it starts, in elements from some base, how many there are, and how many rows
+/// of the packed operand are left out before it.
 struct Segment {
   std::int64_t offset = 0;
   std::int64_t length = 0;
+  std::int64_t skip = 0;
+};
+
+/// A box of positions that read the same taps: the others lie in the zeros beyond the border.
+struct Part {
+  std::int64_t begin[2] = {};   ///< the first position along depth and height
+  std::int64_t extent[4] = {};  ///< positions along sample, depth, height, width
+  Segment const* segments = nullptr;
+  std::int64_t segment_count = 0;
+  std::int64_t first_chunk = 0;  ///< the number of the part's first task
+
+  std::int64_t positions() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
 };
 
 /// Scratch memory of the host kernels, owned by the caller. It only grows, so that a steady state allocates nothing, and
@@ -37,10 +50,16 @@ class Workspace {
     return segments_.data();
   }
 
+  /// An empty list, whose memory is kept.
+  std::vector<Part>& parts() {
+    parts_.clear();
+    return parts_;
+  }
+
   /// The memory held.
   std::int64_t bytes() const {
     return capacity_ * static_cast<std::int64_t>(sizeof(T)) +
-           static_cast<std::int64_t>(segments_.size() * sizeof(Segment));
+           static_cast<std::int64_t>(segments_.size() * sizeof(Segment) + parts_.capacity() * sizeof(Part));
   }
 
  private:
@@ -52,6 +71,7 @@ class Workspace {
   std::unique_ptr<T, Free> values_;
   std::int64_t capacity_ = 0;
   std::vector<Segment> segments_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace tessera::op

@@ -173,8 +173,7 @@ class Optimizer {
       states_.emplace_back();
       for (int i = 0; i < Method::states; ++i) {
         Storage<T, Space> state(p->count());
-        Box const line{{{0, 1}, {0, 1}, {0, 1}, {0, p->count()}, {0, 1}}};
-        fill(space_, dense_tile(state.data(), line), line, T(0));
+        fill_flat(space_, state.data(), p->count(), T(0));
         states_.back().push_back(state);
       }
     }

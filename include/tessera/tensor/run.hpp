@@ -6,22 +6,45 @@
 #include <cstdint>
 
 #include "tessera/partition/box.hpp"
+#include "tessera/tensor/storage.hpp"
 #include "tessera/tensor/tile.hpp"
 
 namespace tessera {
 
-/// Calls functor(i) for 0 <= i < count on an execution space. A host space runs few indices in place: a parallel region
-/// costs more than they do.
+namespace detail {
+
+/// A loop over part of a functor's indices, without the functor's type: Kokkos then compiles its host launch once, not
+/// anew for each functor.
+struct HostLoop {
+  void (*body)(void const* functor, std::int64_t begin, std::int64_t end);
+  void const* functor;
+  std::int64_t count;
+  std::int64_t parts;
+  void operator()(std::int64_t part) const { body(functor, count * part / parts, count * (part + 1) / parts); }
+};
+
+template <class Functor>
+void host_loop(void const* functor, std::int64_t begin, std::int64_t end) {
+  Functor const& call = *static_cast<Functor const*>(functor);
+  for (std::int64_t i = begin; i < end; ++i) call(i);
+}
+
+}  // namespace detail
+
+/// Calls functor(i) for 0 <= i < count on an execution space; `cost` is a rough number of operations per index. A host
+/// space does little work in place: a parallel region costs more.
 template <class Space, class Functor>
 void run(char const* label, Space const& space, std::int64_t count, Functor const& functor, std::int64_t cost = 1) {
   if (count <= 0) return;
-  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible) {
-    if (space.concurrency() == 1 || count == 1 || count * cost < 16384) {
-      for (std::int64_t i = 0; i < count; ++i) functor(i);
-      return;
-    }
+  if constexpr (runs_on_host<Space>) {
+    std::int64_t const threads = space.concurrency();
+    if (threads == 1 || count == 1 || count * cost < 16384) return detail::host_loop<Functor>(&functor, 0, count);
+    std::int64_t const parts = smaller(count, 4 * threads);
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, parts),
+                         detail::HostLoop{&detail::host_loop<Functor>, &functor, count, parts});
+  } else {
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count), functor);
   }
-  Kokkos::parallel_for(label, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count), functor);
 }
 
 /// The rows of a box: positions (sample, depth, height, width), channels side by side, numbered in row-major order.
@@ -74,6 +97,19 @@ struct FillChannels {
 template <class T, class Space>
 void fill(Space const& space, Tile<T> const& target, Box const& box, T value) {
   for_each_position("tessera::fill", space, box, FillChannels<T>{target, value});
+}
+
+/// values[i] = value over a flat array.
+template <class T>
+struct FillFlat {
+  T* values;
+  T value;
+  TESSERA_HD void operator()(std::int64_t i) const { values[i] = value; }
+};
+
+template <class T, class Space>
+void fill_flat(Space const& space, T* values, std::int64_t count, T value) {
+  run("tessera::fill", space, count, FillFlat<T>{values, value});
 }
 
 /// target = source over the channels of a position, in the same global indices.

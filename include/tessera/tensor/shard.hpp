@@ -4,42 +4,13 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
-#include <string>
 
 #include "tessera/core/error.hpp"
 #include "tessera/partition/partition.hpp"
+#include "tessera/tensor/storage.hpp"
 #include "tessera/tensor/tile.hpp"
 
 namespace tessera {
-
-/// Whether host code may touch the memory of an execution space.
-template <class Space>
-inline constexpr bool host_can_access =
-    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
-
-/// Flat memory that only grows: what a smaller batch needs is a prefix of it. Copies share it.
-template <class T, class Space>
-class Storage {
- public:
-  Storage() = default;
-  explicit Storage(std::int64_t count) { grow(count); }
-
-  /// At least `count` elements; contents are undefined afterwards if the memory had to grow.
-  void grow(std::int64_t count) {
-    if (count <= capacity()) return;
-    cells_ = Kokkos::View<T*, typename Space::memory_space>();
-    cells_ = Kokkos::View<T*, typename Space::memory_space>(
-        Kokkos::view_alloc(Kokkos::WithoutInitializing, std::string("tessera")), static_cast<std::size_t>(count));
-  }
-
-  using memory_space = typename Space::memory_space;
-
-  std::int64_t capacity() const { return static_cast<std::int64_t>(cells_.extent(0)); }
-  T* data() const { return cells_.data(); }
-
- private:
-  Kokkos::View<T*, typename Space::memory_space> cells_;
-};
 
 /// This rank's part of a tensor: memory over the `held` box, which contains the box that the rank owns. Copies share
 /// the memory, like Kokkos views.

@@ -47,8 +47,7 @@ std::vector<T> predict(Model<T, Space> model, Data& data, std::int64_t batch) {
     copy<T, T>(Space(), y.tile(), dense_tile(dense.data(), own), own);
     Space().fence("tessera::predict");
     staged.resize(static_cast<std::size_t>(own.volume()));
-    Kokkos::deep_copy(Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(staged.data(), staged.size()),
-                      Kokkos::View<T const*, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(dense.data(), staged.size()));
+    copy_flat<Kokkos::DefaultHostExecutionSpace, Space>(staged.data(), static_cast<T const*>(dense.data()), own.volume());
     Box to = own;
     to.axis[0] = shifted(own.axis[0], first);
     Kokkos::DefaultHostExecutionSpace const host;

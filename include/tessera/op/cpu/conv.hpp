@@ -72,6 +72,26 @@ struct PhaseAxis {
   }
 };
 
+/// to[j][i] = from[i][j] for i < rows and j < columns, where rows of `from` lie `columns` apart and those of `to` `step`;
+/// to[j][i] = 0 for rows <= i < step. In squares that two registers' worth of shuffles turn over.
+template <class T>
+void transpose(T const* from, std::int64_t rows, std::int64_t columns, T* to, std::int64_t step) {
+  using Register = Simd<Isa::baseline, T>;
+  constexpr std::int64_t side = Register::lanes;
+  std::int64_t const whole_rows = rows / side * side, whole_columns = columns / side * side;
+  for (std::int64_t j = 0; j < whole_columns; j += side)
+    for (std::int64_t i = 0; i < whole_rows; i += side) {
+      typename Register::Vector square[side];
+      for (std::int64_t k = 0; k < side; ++k) square[k] = Register::load(from + (i + k) * columns + j);
+      Register::transpose(square);
+      for (std::int64_t k = 0; k < side; ++k) Register::store(to + (j + k) * step + i, square[k]);
+    }
+  for (std::int64_t j = 0; j < columns; ++j) {
+    for (std::int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i) to[j * step + i] = from[i * columns + j];
+    std::fill_n(to + j * step + rows, step - rows, T(0));
+  }
+}
+
 /// Weights of a phase with the roles of the channels exchanged: rows are [tap][output channel].
 template <class T>
 struct TransposedWeights {
@@ -98,30 +118,10 @@ struct TransposedWeights {
         for (std::int64_t w = 0; w < axis[2].taps; ++w, to += outs * padded) {
           std::int64_t const index = (tap(0, d) * window[1].kernel + tap(1, h)) * window[2].kernel + tap(2, w);
           T const* const from = weights + (index * geometry.in_channels + blocks.begin(block)) * outs;
-          for (std::int64_t co = 0; co < outs; ++co) {
-            for (std::int64_t ci = 0; ci < columns; ++ci) to[co * padded + ci] = from[ci * outs + co];
-            std::fill_n(to + co * padded + columns, padded - columns, T(0));
-          }
+          transpose(from, columns, outs, to, padded);
         }
   }
 };
-
-/// Where taps lie in a tile with the given strides, relative to the first one. Taps and channels along the width are one
-/// segment where they are contiguous, which changes the loop, not the order of summation.
-template <class T>
-std::int64_t tap_segments(std::int64_t const (&taps)[3], std::int64_t const (&dilation)[3], Tile<T const> const& tile,
-                          std::int64_t channels, Segment* segments) {
-  bool const joined = dilation[2] * tile.stride[3] == channels || taps[2] == 1;
-  std::int64_t const pieces = joined ? 1 : taps[2], length = joined ? taps[2] * channels : channels;
-  std::int64_t count = 0;
-  for (std::int64_t d = 0; d < taps[0]; ++d)
-    for (std::int64_t h = 0; h < taps[1]; ++h)
-      for (std::int64_t w = 0; w < pieces; ++w)
-        segments[count++] = {d * dilation[0] * tile.stride[1] + h * dilation[1] * tile.stride[2] +
-                                 w * dilation[2] * tile.stride[3],
-                             length};
-  return count;
-}
 
 /// Elements rounded up to whole cache lines, so that what follows in a workspace is aligned.
 constexpr std::int64_t aligned(std::int64_t elements) { return ceil_div(elements, 16) * 16; }
@@ -140,29 +140,28 @@ void host_conv_forward(TileKernels<T> const& kernels, ConvGeometry const& geomet
   std::fill_n(start, blocks.padded(), T(0));
   if (bias != nullptr) std::copy_n(bias + begin, channels, start);
 
-  std::int64_t const taps[3] = {window[0].kernel, window[1].kernel, window[2].kernel};
-  std::int64_t const dilation[3] = {window[0].dilation, window[1].dilation, window[2].dilation};
-  Segment* const segments = workspace.segments(geometry.windows.taps());
-  auto const source = [&](int a) { return out.axis[a].begin * window[a - 1].stride - window[a - 1].low; };
-
   Correlation<T> problem;
-  problem.x = x.position(out.axis[0].begin, source(1), source(2), source(3));
-  problem.y = y.position(out.axis[0].begin, out.axis[1].begin, out.axis[2].begin, out.axis[3].begin) + begin;
-  for (int a = 0; a < 4; ++a) {
-    problem.extent[a] = out.axis[a].size();
-    problem.x_step[a] = x.stride[a] * (a == 0 ? 1 : window[a - 1].stride);
-    problem.y_step[a] = y.stride[a];
+  problem.samples = out.axis[0].size();
+  for (int a = 0; a < 3; ++a) {
+    Interval const o = out.axis[a + 1];
+    Window const& w = window[a];
+    problem.axis[a] = {o.size(), w.kernel, o.begin * w.stride - w.low, w.stride, w.dilation, geometry.extent[a]};
+    problem.x_step[a + 1] = x.stride[a + 1] * w.stride;
+    problem.y_step[a + 1] = y.stride[a + 1];
+    problem.tap_step[a] = x.stride[a + 1] * w.dilation;
   }
-  problem.segments = segments;
-  problem.segment_count = tap_segments(taps, dilation, x, geometry.in_channels, segments);
-  problem.depth = depth;
+  problem.x_step[0] = x.stride[0];
+  problem.y_step[0] = y.stride[0];
+  problem.x = x.position(out.axis[0].begin, problem.axis[0].first, problem.axis[1].first, problem.axis[2].first);
+  problem.y = y.position(out.axis[0].begin, out.axis[1].begin, out.axis[2].begin, out.axis[3].begin) + begin;
+  problem.inputs = geometry.in_channels;
   problem.channels = channels;
   problem.start = start;
   bool const in_place = problem.positions() < 8 * max_tile_rows;
   correlate(kernels, problem,
             ForwardWeights<T>{weights + begin, geometry.out_channels, depth, blocks, in_place,
                               start + aligned(blocks.padded())},
-            tasks);
+            workspace, tasks);
 }
 
 /// dx (+)= the adjoint of x -> y applied to dy, on the box `in`. Every input sums its taps in descending order (depth,
@@ -178,7 +177,6 @@ void host_conv_backward_data(TileKernels<T> const& kernels, ConvGeometry const& 
   T* const start =
       workspace.values(aligned(blocks.padded()) + blocks.padded() * taps_in_all * geometry.out_channels);
   std::fill_n(start, blocks.padded(), T(0));
-  Segment* const segments = workspace.segments(taps_in_all);
 
   for (std::int64_t phase = 0; phase < window[0].stride * window[1].stride * window[2].stride; ++phase) {
     PhaseAxis const axis[3] = {
@@ -186,28 +184,32 @@ void host_conv_backward_data(TileKernels<T> const& kernels, ConvGeometry const& 
         {window[1], in.axis[2], phase / window[2].stride % window[1].stride},
         {window[2], in.axis[3], phase % window[2].stride},
     };
-    std::int64_t const taps[3] = {axis[0].taps, axis[1].taps, axis[2].taps};
-    std::int64_t const dilation[3] = {axis[0].dilation, axis[1].dilation, axis[2].dilation};
     Correlation<T> problem;
-    problem.x = dy.position(in.axis[0].begin, axis[0].output, axis[1].output, axis[2].output);
-    problem.y = dx.position(in.axis[0].begin, axis[0].first, axis[1].first, axis[2].first) + begin;
-    for (int a = 0; a < 4; ++a) {
-      problem.extent[a] = a == 0 ? in.axis[0].size() : axis[a - 1].count;
-      problem.x_step[a] = dy.stride[a];
-      problem.y_step[a] = dx.stride[a] * (a == 0 ? 1 : window[a - 1].stride);
+    problem.samples = in.axis[0].size();
+    for (int a = 0; a < 3; ++a) {
+      std::int64_t const bound = geometry.extent[a] == 0 ? 0 : window[a].outputs(geometry.extent[a]);
+      problem.axis[a] = {axis[a].count, axis[a].taps, axis[a].output, 1, axis[a].dilation, bound};
+      problem.x_step[a + 1] = dy.stride[a + 1];
+      problem.y_step[a + 1] = dx.stride[a + 1] * window[a].stride;
+      problem.tap_step[a] = dy.stride[a + 1] * axis[a].dilation;
     }
-    problem.segments = segments;
-    problem.depth = taps[0] * taps[1] * taps[2] * geometry.out_channels;
-    if (problem.depth > 0)
-      problem.segment_count = tap_segments(taps, dilation, dy, geometry.out_channels, segments);
+    problem.x_step[0] = dy.stride[0];
+    problem.y_step[0] = dx.stride[0];
+    if (problem.taps() > 0) {
+      problem.x = dy.position(in.axis[0].begin, axis[0].output, axis[1].output, axis[2].output);
+    } else {
+      std::fill_n(problem.x_step, 4, 0);  // nothing is read, and dy may hold nothing
+    }
+    problem.y = dx.position(in.axis[0].begin, axis[0].first, axis[1].first, axis[2].first) + begin;
+    problem.inputs = geometry.out_channels;
     problem.channels = channels;
     problem.start = start;
     problem.add = accumulate == Accumulate::add;
-    if (problem.positions() == 0 || (problem.add && problem.depth == 0)) continue;
+    if (problem.positions() == 0) continue;
     correlate(kernels, problem,
               TransposedWeights<T>{weights + begin * geometry.out_channels, geometry, axis, blocks,
                                    start + aligned(blocks.padded())},
-              tasks);
+              workspace, tasks);
   }
 }
 

@@ -15,15 +15,17 @@ namespace tessera::op::cpu {
 /// number of workers; sums over several parts of the positions are added up in order at the end.
 struct FilterTasks {
   static constexpr std::int64_t wanted = 16;  ///< enough to share between workers, where the work allows
-  static constexpr std::int64_t chunk = 256;  ///< positions whose cells stay in cache while all rows pass over them
 
+  std::int64_t chunk = 256;     ///< positions whose cells stay in cache while all rows pass over them
   std::int64_t chunks = 0;      ///< of positions
   std::int64_t parts = 1;       ///< of the chunks
   std::int64_t row_groups = 1;  ///< of the rows
 
   FilterTasks(std::int64_t positions, std::int64_t rows, ChannelBlocks const& blocks) {
-    chunks = ceil_div(positions, chunk);
     std::int64_t const size = rows * blocks.padded(), affordable = larger(1, (std::int64_t{1} << 20) / size);
+    if (affordable == 1) chunk = 1024;  // the sums do not fit in cache: pass over them less often
+    chunk = smaller(chunk, positions);
+    chunks = ceil_div(positions, chunk);
     parts = larger(1, smaller(smaller(ceil_div(wanted, blocks.count()), affordable), chunks / 8));
     row_groups = larger(1, smaller(ceil_div(wanted, blocks.count() * parts), rows / (8 * max_tile_rows)));
   }
@@ -44,6 +46,7 @@ struct Lines {
 
   std::int64_t positions() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
   std::int64_t length() const { return extent[3]; }
+  bool along_width() const { return axis[3] == 3; }
 
   /// The offset of a position in a tile with the given steps along the tensor's axes.
   std::int64_t offset(std::int64_t position, std::int64_t const (&step)[4]) const {
@@ -76,6 +79,8 @@ class ConvBackwardFilter {
     Window const* const window = geometry.windows.axis;
     auto const source = [&](int a) { return out.axis[a].begin * window[a - 1].stride - window[a - 1].low; };
     x_first_ = x.position(out.axis[0].begin, source(1), source(2), source(3));
+    source_[0] = source(1);
+    source_[1] = source(2);
     dy_first_ = dy.position(out.axis[0].begin, out.axis[1].begin, out.axis[2].begin, out.axis[3].begin) + begin_;
     for (int a = 0; a < 4; ++a) x_step_[a] = x.stride[a] * (a == 0 ? 1 : window[a - 1].stride);
   }
@@ -105,6 +110,8 @@ class ConvBackwardFilter {
   }
 
  private:
+  static constexpr std::int64_t every_tap = -1, no_tap = -2;
+
   void run_task(std::int64_t worker, std::int64_t part, std::int64_t block, std::int64_t row_group) const {
     int const vectors = blocks_.vectors(block), tallest = kernels_.rows(vectors);
     std::int64_t const width = vectors * blocks_.lanes;
@@ -127,12 +134,16 @@ class ConvBackwardFilter {
     job.columns = static_cast<int>(blocks_.columns(block));
     for (std::int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
       Interval const positions{chunk * plan_.chunk, smaller(lines_.positions(), (chunk + 1) * plan_.chunk)};
-      job.segment_count = pack(positions, block, packed, segments);
+      pack(positions, block, packed);
+      std::int64_t listed = no_tap;
       job.add = plan_.parts == 1 || chunk > chunks.begin;
       if (db_ != nullptr && row_group == 0) add_bias(positions.size(), width, packed, part, block);
       for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
         std::int64_t const first = tile * tallest;
         job.live = static_cast<int>(smaller(tallest, rows_ - first));
+        std::int64_t const tap = common_tap(first, first + job.live - 1);
+        if (tap != listed) job.segment_count = list(positions, tap, segments);
+        listed = tap;
         rows(first, job.live, x);
         for (int row = 0; row < job.live; ++row)
           y[row] = (plan_.parts == 1 ? dw_ + (first + row) * geometry_.out_channels + begin_
@@ -165,14 +176,48 @@ class ConvBackwardFilter {
     }
   }
 
-  /// Copies one block of dy's channels for a chunk of positions into full registers, and lists where x is read.
-  std::int64_t pack(Interval positions, std::int64_t block, T* to, Segment* segments) const {
-    std::int64_t const columns = blocks_.columns(block), width = blocks_.vectors(block) * blocks_.lanes;
-    std::int64_t const step = dy_step_[lines_.axis[3]];
-    std::int64_t count = 0;
+  /// The tap along depth and height that rows `first` to `last` share, numbered in row-major order, if positions can be
+  /// left out for it.
+  std::int64_t common_tap(std::int64_t first, std::int64_t last) const {
+    std::int64_t const rows_per_tap = geometry_.windows.axis[2].kernel * geometry_.in_channels;
+    bool const bounded = (geometry_.extent[0] != 0 || geometry_.extent[1] != 0) && lines_.along_width();
+    return bounded && first / rows_per_tap == last / rows_per_tap ? first / rows_per_tap : every_tap;
+  }
+
+  /// Lists where x is read for a chunk of positions, without those that read zeros beyond the border through the tap.
+  std::int64_t list(Interval positions, std::int64_t tap, Segment* segments) const {
+    Window const* const window = geometry_.windows.axis;
+    std::int64_t count = 0, skip = 0;
     for (std::int64_t p = positions.begin; p < positions.end;) {
       std::int64_t const length = smaller(positions.end - p, lines_.length() - p % lines_.length());
-      segments[count++] = {lines_.offset(p, x_step_), length};
+      bool beyond = false;
+      if (tap != every_tap) {
+        std::int64_t const line = p / lines_.length(), h = line % lines_.extent[2], d = line / lines_.extent[2] % lines_.extent[1];
+        beyond = outside(0, d, tap / window[1].kernel) || outside(1, h, tap % window[1].kernel);
+      }
+      if (beyond) {
+        skip += length;
+      } else {
+        segments[count++] = {lines_.offset(p, x_step_), length, skip};
+        skip = 0;
+      }
+      p += length;
+    }
+    return count;
+  }
+
+  bool outside(int a, std::int64_t position, std::int64_t tap) const {
+    Window const& window = geometry_.windows.axis[a];
+    std::int64_t const source = source_[a] + position * window.stride + tap * window.dilation;
+    return geometry_.extent[a] != 0 && (source < 0 || source >= geometry_.extent[a]);
+  }
+
+  /// Copies one block of dy's channels for a chunk of positions into full registers.
+  void pack(Interval positions, std::int64_t block, T* to) const {
+    std::int64_t const columns = blocks_.columns(block), width = blocks_.vectors(block) * blocks_.lanes;
+    std::int64_t const step = dy_step_[lines_.axis[3]];
+    for (std::int64_t p = positions.begin; p < positions.end;) {
+      std::int64_t const length = smaller(positions.end - p, lines_.length() - p % lines_.length());
       T const* from = dy_first_ + blocks_.begin(block) + lines_.offset(p, dy_step_);
       for (std::int64_t i = 0; i < length; ++i, from += step, to += width) {
         std::copy_n(from, columns, to);
@@ -180,7 +225,6 @@ class ConvBackwardFilter {
       }
       p += length;
     }
-    return count;
   }
 
   void add_bias(std::int64_t positions, std::int64_t width, T const* packed, std::int64_t part,
@@ -211,6 +255,7 @@ class ConvBackwardFilter {
   T const* dy_first_ = nullptr;
   std::int64_t x_step_[4] = {};
   std::int64_t dy_step_[4];
+  std::int64_t source_[2] = {};  ///< the depth and height that the first position reads through its first tap
   Lines lines_;
   std::int64_t begin_;
   std::int64_t rows_;

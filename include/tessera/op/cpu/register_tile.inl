@@ -53,6 +53,7 @@ struct RegisterTile<Isa::TESSERA_ISA> {
     Segment const* const end = job.segments + job.segment_count;
     for (Segment const* segment = job.segments; segment != end; ++segment) {
       T const* x = job.x[0] + segment->offset;
+      packed += segment->skip * (vectors * S<T>::lanes);
       for (std::int64_t left = segment->length; left > 0; --left, x += job.x_step) {
         Vector factor[vectors];
         TESSERA_UNROLL for (int v = 0; v < vectors; ++v) factor[v] = S<T>::load(packed + v * S<T>::lanes);
@@ -86,6 +87,7 @@ struct RegisterTile<Isa::TESSERA_ISA> {
     Segment const* const end = job.segments + job.segment_count;
     for (Segment const* segment = job.segments; segment != end; ++segment) {
       advance(segment->offset - at);
+      packed += segment->skip * (vectors * S<T>::lanes);
       std::int64_t left = segment->length;
       at = segment->offset + left;
       for (; left >= unroll; left -= unroll) {
@@ -124,6 +126,7 @@ struct RegisterTile<Isa::TESSERA_ISA> {
     Segment const* const end = job.segments + job.segment_count;
     for (Segment const* segment = job.segments; segment != end; ++segment) {
       std::int64_t i = segment->offset, left = segment->length;
+      packed += segment->skip * packed_step;
       for (; left > 1; left -= 2, i += 2 * x_step, packed += 2 * packed_step) {
         std::int64_t const next = i + x_step;
         Vector first[vectors], second[vectors];

@@ -42,6 +42,23 @@ struct Simd<Isa::baseline, T> {
   [[TESSERA_TARGET_BASELINE, gnu::always_inline]] static inline Vector multiply_add(Vector a, Vector b, Vector c) {
     return a * b + c;
   }
+  /// Exchanges rows and columns of a square of `lanes` registers.
+  [[TESSERA_TARGET_BASELINE, gnu::always_inline]] static inline void transpose(Vector (&square)[lanes]) {
+    if constexpr (lanes == 4) {
+      Vector const a = __builtin_shufflevector(square[0], square[1], 0, 4, 1, 5);
+      Vector const b = __builtin_shufflevector(square[0], square[1], 2, 6, 3, 7);
+      Vector const c = __builtin_shufflevector(square[2], square[3], 0, 4, 1, 5);
+      Vector const d = __builtin_shufflevector(square[2], square[3], 2, 6, 3, 7);
+      square[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+      square[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+      square[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+      square[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+    } else {
+      Vector const a = __builtin_shufflevector(square[0], square[1], 0, 2);
+      square[1] = __builtin_shufflevector(square[0], square[1], 1, 3);
+      square[0] = a;
+    }
+  }
 };
 
 #if defined(__x86_64__)

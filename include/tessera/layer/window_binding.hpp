@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "tessera/comm/ranks.hpp"
+#include "tessera/exchange/plan.hpp"
+#include "tessera/op/geometry.hpp"
+#include "tessera/partition/partition.hpp"
+
+namespace tessera {
+
+/// What an operation may assume of cells beyond the global border: that they read as zeros, or nothing at all.
+enum class Border { zeros, clipped };
+
+/// The boxes and plans of an operation whose outputs read windows of its input: everything that does not depend on
+/// element type, space or operation.
+class WindowBinding {
+ public:
+  /// All that depends on the number of samples.
+  struct Bound {
+    ExchangePlan x_plan, dy_plan, notes_plan;
+    bool x_apart = false, dy_apart = false;  ///< needed cells lie in a buffer of the layer's own
+    bool overlap = false;                    ///< whether the halo of x hides behind the interior
+    Box interior;                            ///< outputs that read owned inputs alone
+    Box notes_held;
+  };
+
+  /// `out_channels` is the whole extent after an operation that mixes channels; others pass channels through.
+  WindowBinding(Ranks const& ranks, Windows const& windows, Border border, bool mixes_channels, std::int64_t out_channels)
+      : ranks_(ranks), windows_(windows), border_(border), mixes_channels_(mixes_channels), out_channels_(out_channels) {}
+
+  Ranks const& ranks() const { return ranks_; }
+  Windows const& windows() const { return windows_; }
+
+  Partition output(Partition const& input) const { return input.scaled_to(output_shape(input.shape())); }
+
+  Box needs_input(Partition const& input) const {
+    return unless_apart(input.owned(ranks_.rank()), input_region(input).box(ranks_.rank()));
+  }
+  Box needs_error(Partition const& input) const {
+    return unless_apart(output(input).owned(ranks_.rank()), error_region(input).box(ranks_.rank()));
+  }
+
+  ExchangePlan input_plan(Partition const& input, Placement placement) const {
+    return make_plan(input, input_region(input), ranks_.rank(), Padding::zeros, placement);
+  }
+  ExchangePlan error_plan(Partition const& input, Placement placement) const {
+    return make_plan(output(input), error_region(input), ranks_.rank(), Padding::zeros, placement);
+  }
+
+  /// The plans for this number of samples, made once.
+  Bound& bind(Partition const& input) {
+    auto const [place, is_new] = bound_.try_emplace(input.shape().sample);
+    if (is_new) place->second = make(input);
+    return place->second;
+  }
+  void forget() { bound_.clear(); }
+
+ private:
+  Shape output_shape(Shape const& in) const {
+    return {in.sample, windows_.axis[0].outputs(in.depth), windows_.axis[1].outputs(in.height),
+            windows_.axis[2].outputs(in.width), mixes_channels_ ? out_channels_ : in.channel};
+  }
+
+  Interval clipped(Interval all, std::int64_t extent) const {
+    return border_ == Border::clipped ? intersect(all, Interval{0, extent}) : all;
+  }
+
+  /// Inputs that every rank's outputs read.
+  Region input_region(Partition const& input) const {
+    Region needs(output(input));
+    for (AxisId axis : spatial_axes)
+      needs.map(axis, [&](Interval out) { return clipped(windows_[axis].required(out), input.shape()[axis]); });
+    if (mixes_channels_) needs.map(AxisId::channel, [&](Interval) { return Interval{0, input.shape().channel}; });
+    return needs;
+  }
+
+  /// Outputs that read every rank's inputs.
+  Region error_region(Partition const& input) const {
+    Shape const out = output_shape(input.shape());
+    Region needs(input);
+    for (AxisId axis : spatial_axes)
+      needs.map(axis, [&](Interval in) { return clipped(windows_[axis].touch(in), out[axis]); });
+    if (mixes_channels_) needs.map(AxisId::channel, [&](Interval) { return Interval{0, out.channel}; });
+    return needs;
+  }
+
+  /// One box around both would waste memory where owned and needed cells are few, but far apart.
+  static bool apart(Box const& owned, Box const& needed) {
+    return !owned.empty() && !needed.empty() &&
+           hull(owned, needed).volume() > 2 * larger(owned.volume(), needed.volume());
+  }
+  static Box unless_apart(Box const& owned, Box const& needed) { return apart(owned, needed) ? Box{} : needed; }
+
+  Bound make(Partition const& input) const {
+    int const rank = ranks_.rank();
+    Box const owned = input.owned(rank), out = output(input).owned(rank);
+    Box const need = input_region(input).box(rank), error = error_region(input).box(rank);
+    Bound bound;
+    bound.x_apart = apart(owned, need);
+    bound.dy_apart = apart(out, error);
+    bound.x_plan = input_plan(input, bound.x_apart ? Placement::elsewhere : Placement::around_owned);
+    bound.dy_plan = error_plan(input, bound.dy_apart ? Placement::elsewhere : Placement::around_owned);
+    bound.notes_held = hull(out, error);
+    bound.notes_plan = error_plan(input, Placement::around_owned);
+    bound.interior = out;
+    for (AxisId axis : spatial_axes)
+      bound.interior[axis] = intersect(out[axis], windows_[axis].interior(owned[axis]));
+    // Thin rims may cost more than they hide: overlap only what is mostly interior.
+    bound.overlap =
+        bound.x_plan.messages_received() > 0 && !bound.x_apart && 2 * bound.interior.volume() > out.volume();
+    return bound;
+  }
+
+  Ranks ranks_;
+  Windows windows_;
+  Border border_;
+  bool mixes_channels_;
+  std::int64_t out_channels_;
+  std::map<std::int64_t, Bound> bound_;
+};
+
+}  // namespace tessera
