@@ -20,6 +20,7 @@
 #include "tessera/layer/redistribute.hpp"
 #include "tessera/model/model.hpp"
 #include "tessera/model/residual.hpp"
+#include "tessera/model/summary.hpp"
 #include "tessera/model/when.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/optim/schedule.hpp"

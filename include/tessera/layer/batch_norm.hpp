@@ -65,11 +65,11 @@ class BatchNorm : public Layer<T, Space> {
     mean_.assign(c, 0.0);
     variance_.assign(c, 1.0);
     device_mean_.grow(channels_);
-    scale_.grow(channels_);
+    scale_.grow(3 * channels_);
     mean_dy_.grow(channels_);
     mean_dyx_.grow(channels_);
     staging_.resize(c);
-    scale_staging_.resize(c);
+    scale_staging_.resize(3 * c);
   }
 
   void forward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y) override {
@@ -79,16 +79,21 @@ class BatchNorm : public Layer<T, Space> {
       mean_ = running_mean_;
       variance_ = running_variance_;
     }
-    for (std::size_t c = 0; c < mean_.size(); ++c)
-      scale_staging_[c] = op::channel_scale<T>(mean_[c], 1.0 / std::sqrt(variance_[c] + options_.epsilon));
-    upload(scale_staging_.data(), scale_);
+    auto const channels = mean_.size();
+    for (std::size_t c = 0; c < channels; ++c) {
+      T const high = static_cast<T>(mean_[c]);
+      scale_staging_[c] = high;
+      scale_staging_[channels + c] = static_cast<T>(mean_[c] - static_cast<double>(high));
+      scale_staging_[2 * channels + c] = static_cast<T>(1.0 / std::sqrt(variance_[c] + options_.epsilon));
+    }
+    upload(scale_staging_.data(), scale_, 3 * channels_);
     for_each_position("tessera::batch_norm", space_, y.owned(),
-                      op::Normalise<T>{x.tile(), y.tile(), scale_.data(), gamma_.value(), beta_.value()});
+                      op::Normalise<T>{x.tile(), y.tile(), scale(), gamma_.value(), beta_.value()});
   }
 
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const&, Shard<T, Space> const& dy,
                 Shard<T, Space> const* dx, Accumulate accumulate) override {
-    double* const sums = sums_.over(space_, dy.owned(), 2 * channels_, op::NormErrorSums<T>{x.tile(), dy.tile(), scale_.data()});
+    double* const sums = sums_.over(space_, dy.owned(), 2 * channels_, op::NormErrorSums<T>{x.tile(), dy.tile(), scale()});
     add_to_gradient(beta_, sums);
     add_to_gradient(gamma_, sums + channels_);
     if (dx == nullptr) return;
@@ -99,10 +104,10 @@ class BatchNorm : public Layer<T, Space> {
       for (std::int64_t c = 0; c < channels_; ++c)
         staging_[static_cast<std::size_t>(c)] =
             training && count > 0 ? static_cast<T>(sums[half * channels_ + c] / count) : T(0);
-      upload(staging_.data(), half == 0 ? mean_dy_ : mean_dyx_);
+      upload(staging_.data(), half == 0 ? mean_dy_ : mean_dyx_, channels_);
     }
     for_each_position("tessera::batch_norm", space_, dx->owned(),
-                      op::NormaliseBackward<T>{x.tile(), dy.tile(), dx->tile(), scale_.data(), gamma_.value(),
+                      op::NormaliseBackward<T>{x.tile(), dy.tile(), dx->tile(), scale(), gamma_.value(),
                                                mean_dy_.data(), mean_dyx_.data(), accumulate});
   }
 
@@ -121,8 +126,13 @@ class BatchNorm : public Layer<T, Space> {
 
  private:
   template <class U>
-  void upload(U const* from, Storage<U, Space> const& to) const {
-    copy_flat<Space, Kokkos::DefaultHostExecutionSpace>(to.data(), from, channels_);
+  void upload(U const* from, Storage<U, Space> const& to, std::int64_t count) const {
+    copy_flat<Space, Kokkos::DefaultHostExecutionSpace>(to.data(), from, count);
+  }
+
+  op::ChannelScale<T> scale() const {
+    T const* const first = scale_.data();
+    return {first, first + channels_, first + 2 * channels_};
   }
 
   Communicator<Mpi> const& group() const {
@@ -169,7 +179,7 @@ class BatchNorm : public Layer<T, Space> {
     double* sums = sums_.over(space_, x.owned(), channels_, op::ChannelSum<T>{x.tile()});
     reduce(sums, channels_);
     for (std::size_t c = 0; c < mean_.size(); ++c) mean_[c] = count > 0 ? sums[c] / n : 0.0;
-    upload(mean_.data(), device_mean_);
+    upload(mean_.data(), device_mean_, channels_);
     sums = sums_.over(space_, x.owned(), channels_, op::ChannelSquares<T>{x.tile(), device_mean_.data()});
     reduce(sums, channels_);
     for (std::size_t c = 0; c < mean_.size(); ++c) variance_[c] = count > 0 ? sums[c] / n : 0.0;
@@ -201,7 +211,7 @@ class BatchNorm : public Layer<T, Space> {
   }
   void add_to_gradient(Parameter<T, Space> const& parameter, double const* sums) {
     for (std::size_t c = 0; c < staging_.size(); ++c) staging_[c] = static_cast<T>(sums[c]);
-    upload(staging_.data(), mean_dy_);
+    upload(staging_.data(), mean_dy_, channels_);
     run("tessera::batch_norm", space_, channels_, AddTo{parameter.gradient(), mean_dy_.data()});
     space_.fence("tessera::BatchNorm");
   }
@@ -222,10 +232,9 @@ class BatchNorm : public Layer<T, Space> {
   Parameter<T, Space> gamma_, beta_;
   std::vector<double> running_mean_, running_variance_;
   std::vector<double> mean_, variance_, measured_;
-  std::vector<T> staging_;
-  std::vector<op::ChannelScale<T>> scale_staging_;
+  std::vector<T> staging_, scale_staging_;
   Storage<double, Space> device_mean_;
-  Storage<op::ChannelScale<T>, Space> scale_;
+  Storage<T, Space> scale_;  ///< mean, its low part, 1 / deviation
   Storage<T, Space> mean_dy_, mean_dyx_;
   op::Sums<Space> sums_;
 };

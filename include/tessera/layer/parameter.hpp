@@ -5,6 +5,7 @@
 #include <Kokkos_Core.hpp>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,6 +118,19 @@ class Parameter {
   }
 
   Request<Mpi>& request() { return request_; }
+
+  /// A hash of the shard's bits.
+  std::uint64_t checksum() const {
+    std::vector<T> stored(static_cast<std::size_t>(count_));
+    copy_flat<Host, Space, T>(stored.data(), value(), count_);
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (T const element : stored) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, &element, sizeof element);
+      hash = (hash ^ bits) * 0x100000001b3u;
+    }
+    return hash;
+  }
 
   /// The shard's values in PyTorch's order of axes.
   std::vector<T> download() const { return in_logical_order(value_); }

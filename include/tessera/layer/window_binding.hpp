@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 
-#include "tessera/comm/ranks.hpp"
 #include "tessera/exchange/plan.hpp"
 #include "tessera/op/geometry.hpp"
 #include "tessera/partition/partition.hpp"
@@ -29,27 +28,27 @@ class WindowBinding {
     Box notes_held;
   };
 
-  /// `out_channels` is the whole extent after an operation that mixes channels; others pass channels through.
-  WindowBinding(Ranks const& ranks, Windows const& windows, Border border, bool mixes_channels, std::int64_t out_channels)
-      : ranks_(ranks), windows_(windows), border_(border), mixes_channels_(mixes_channels), out_channels_(out_channels) {}
+  /// For one rank of any grid, without MPI. `out_channels` is the whole extent after an operation that mixes channels;
+  /// others pass channels through.
+  WindowBinding(int rank, Windows const& windows, Border border, bool mixes_channels, std::int64_t out_channels)
+      : rank_(rank), windows_(windows), border_(border), mixes_channels_(mixes_channels), out_channels_(out_channels) {}
 
-  Ranks const& ranks() const { return ranks_; }
   Windows const& windows() const { return windows_; }
 
   Partition output(Partition const& input) const { return input.scaled_to(output_shape(input.shape())); }
 
   Box needs_input(Partition const& input) const {
-    return unless_apart(input.owned(ranks_.rank()), input_region(input).box(ranks_.rank()));
+    return unless_apart(input.owned(rank_), input_region(input).box(rank_));
   }
   Box needs_error(Partition const& input) const {
-    return unless_apart(output(input).owned(ranks_.rank()), error_region(input).box(ranks_.rank()));
+    return unless_apart(output(input).owned(rank_), error_region(input).box(rank_));
   }
 
   ExchangePlan input_plan(Partition const& input, Placement placement) const {
-    return make_plan(input, input_region(input), ranks_.rank(), Padding::zeros, placement);
+    return make_plan(input, input_region(input), rank_, Padding::zeros, placement);
   }
   ExchangePlan error_plan(Partition const& input, Placement placement) const {
-    return make_plan(output(input), error_region(input), ranks_.rank(), Padding::zeros, placement);
+    return make_plan(output(input), error_region(input), rank_, Padding::zeros, placement);
   }
 
   /// The plans for this number of samples, made once.
@@ -97,9 +96,8 @@ class WindowBinding {
   static Box unless_apart(Box const& owned, Box const& needed) { return apart(owned, needed) ? Box{} : needed; }
 
   Bound make(Partition const& input) const {
-    int const rank = ranks_.rank();
-    Box const owned = input.owned(rank), out = output(input).owned(rank);
-    Box const need = input_region(input).box(rank), error = error_region(input).box(rank);
+    Box const owned = input.owned(rank_), out = output(input).owned(rank_);
+    Box const need = input_region(input).box(rank_), error = error_region(input).box(rank_);
     Bound bound;
     bound.x_apart = apart(owned, need);
     bound.dy_apart = apart(out, error);
@@ -116,7 +114,7 @@ class WindowBinding {
     return bound;
   }
 
-  Ranks ranks_;
+  int rank_;
   Windows windows_;
   Border border_;
   bool mixes_channels_;

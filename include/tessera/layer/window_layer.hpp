@@ -65,10 +65,11 @@ constexpr bool pointwise() {
 }
 
 /// What every window layer requires of its input and ranks.
-inline void check_window_layer(std::string const& name, WindowBinding const& binding, Shape const& input, bool mixes_channels) {
-  require(!mixes_channels || binding.ranks().grid().counts().channel == 1, name,
+inline void check_window_layer(std::string const& name, Ranks const& ranks, Windows const& windows, Shape const& input,
+                               bool mixes_channels) {
+  require(!mixes_channels || ranks.grid().counts().channel == 1, name,
           "its input must not be split in channels; redistribute to a Distribution without Channel first");
-  for (AxisId axis : spatial_axes) checked_outputs(binding.windows()[axis], input[axis], name, tessera::name(axis));
+  for (AxisId axis : spatial_axes) checked_outputs(windows[axis], input[axis], name, tessera::name(axis));
 }
 
 }  // namespace detail
@@ -91,11 +92,11 @@ class WindowLayer : public Layer<T, Space> {
 
  public:
   WindowLayer(Ranks const& ranks, Shape const& input, Op op, std::string name)
-      : op_(std::move(op)), name_(std::move(name)), binding_(ranks, op_.windows(input), detail::border_of<Op>(),
+      : op_(std::move(op)), name_(std::move(name)), binding_(ranks.rank(), op_.windows(input), detail::border_of<Op>(),
                                                              detail::mixes_channels<Op>(), channels_after(input)) {
     if constexpr (requires { op_.set_name(name_); }) op_.set_name(name_);
     if constexpr (requires { op_.check(input); }) op_.check(input);
-    detail::check_window_layer(name_, binding_, input, detail::mixes_channels<Op>());
+    detail::check_window_layer(name_, ranks, binding_.windows(), input, detail::mixes_channels<Op>());
     if constexpr (HasParameters<Op, T, Space>)
       for (ParameterSpec const& spec : op_.parameters(input))
         parameters_.push_back(Parameter<T, Space>::replicated(name_ + "." + spec.name, spec, ranks));

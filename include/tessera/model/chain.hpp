@@ -87,10 +87,12 @@ class Chain : public Layer<T, Space> {
   }
   void describe(Partition const& input, bool needs_dx, std::vector<LayerInfo>& out) const override {
     Partition partition = input;
-    for (auto const& layer : layers_) {
-      layer->describe(partition, needs_dx, out);
-      needs_dx = needs_dx || has_parameters(*layer);
-      partition = layer->output(partition);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      layers_[i]->describe(partition, needs_dx, out);
+      needs_dx = needs_dx || has_parameters(*layers_[i]);
+      partition = layers_[i]->output(partition);
+      if (i < between())  // the last one writes to its container's tensor
+        out.back().held_cells = hull(partition.owned(rank_), layers_[i + 1]->needs_input(partition)).volume();
     }
   }
 

@@ -116,7 +116,13 @@ class Model {
   std::vector<LayerInfo> describe(std::int64_t samples) const {
     std::vector<LayerInfo> list;
     shared_->layers->describe(input_partition(samples), false, list);
+    if (!list.empty()) list.back().held_cells = output_partition(samples).owned(rank()).volume();
     return list;
+  }
+  /// The cells of the input in this rank's memory, halo included.
+  std::int64_t held_input_cells(std::int64_t samples) const {
+    Partition const in = input_partition(samples);
+    return hull(in.owned(rank()), shared_->layers->needs_input(in)).volume();
   }
 
  private:

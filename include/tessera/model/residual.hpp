@@ -65,8 +65,11 @@ class Residual : public Layer<T, Space> {
     shortcut_->for_each_buffer(visit);
   }
   void describe(Partition const& input, bool needs_dx, std::vector<LayerInfo>& out) const override {
+    std::int64_t const cells = output(input).owned(rank_).volume();
     main_->describe(input, needs_dx, out);
+    if (main_->size() > 0 && main_->reads_output()) out.back().held_cells = cells;
     shortcut_->describe(input, needs_dx, out);
+    if (shortcut_->size() > 0) out.back().held_cells = cells;
     out.push_back({"", "residual sum", output(input), 0, 0, 0, 0.0, needs_dx});
   }
 

@@ -29,7 +29,7 @@ struct LeakyReluFunction {
   double negative_slope = 0.01;
   template <class T>
   TESSERA_HD T value(T x) const {
-    return x > T(0) ? x : static_cast<T>(negative_slope) * x;
+    return x * slope(x);  // no branch around the product: loops over it become vector code
   }
   template <class T>
   TESSERA_HD T slope(T y) const {
@@ -57,9 +57,11 @@ struct Apply {
   Function function;
   Tile<T const> x;
   Tile<T> y;
+  TESSERA_HD bool merges(Box const& box) const { return row_is_dense(x, box) && row_is_dense(y, box); }
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
     T const* from = x.position(at[0], at[1], at[2], at[3]);
     T* to = y.position(at[0], at[1], at[2], at[3]);
+    TESSERA_INDEPENDENT
     for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = function.value(from[c]);
   }
 };
@@ -72,14 +74,20 @@ struct ApplySlope {
   Tile<T const> dy;
   Tile<T> dx;
   Accumulate accumulate;
+  TESSERA_HD bool merges(Box const& box) const {
+    return row_is_dense(y, box) && row_is_dense(dy, box) && row_is_dense(dx, box);
+  }
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
     T const* out = y.position(at[0], at[1], at[2], at[3]);
     T const* error = dy.position(at[0], at[1], at[2], at[3]);
     T* to = dx.position(at[0], at[1], at[2], at[3]);
-    if (accumulate == Accumulate::write)
+    if (accumulate == Accumulate::write) {
+      TESSERA_INDEPENDENT
       for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = error[c] * function.slope(out[c]);
-    else
+    } else {
+      TESSERA_INDEPENDENT
       for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] += error[c] * function.slope(out[c]);
+    }
   }
 };
 

@@ -239,13 +239,12 @@ struct ConvKernels {
 
 }  // namespace cpu
 
-/// Which kernels a Space and element type use by default: a type, so that functions compiled by nvcc, which sees only the
-/// generic ones, have names of their own.
+/// Which kernels a Space and element type use by default: a type, so that functions compiled by nvcc, which sees only
+/// the generic ones, have names of their own.
 template <class Space, class T>
 using ConvKernels =
     std::conditional_t<Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible &&
-                           Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible &&
-                           std::floating_point<T>,
+                           Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible && std::floating_point<T>,
                        cpu::ConvKernels, generic::ConvKernels>;
 #else
 template <class Space, class T>
@@ -261,8 +260,7 @@ using ConvKernels = generic::ConvKernels;
 template <class Space, class T, Poll Polling = NoPoll, class Kernels = ConvKernels<Space, T>>
 void conv_forward(Space const& space, ConvGeometry const& geometry, Tile<std::type_identity_t<T> const> x,
                   std::type_identity_t<T> const* weights, std::type_identity_t<T> const* bias,
-                  Tile<std::type_identity_t<T>> y, Box const& out, Workspace<T>& workspace,
-                  Polling const& poll = {}) {
+                  Tile<std::type_identity_t<T>> y, Box const& out, Workspace<T>& workspace, Polling const& poll = {}) {
   if (out.empty()) return;
   Kernels::forward(space, geometry, x, weights, bias, y, out, workspace, poll);
 }
@@ -282,8 +280,8 @@ void conv_backward_data(Space const& space, ConvGeometry const& geometry, Tile<s
   Kernels::backward_data(space, geometry, dy, weights, dx, in, accumulate, workspace, poll);
 }
 
-/// dw[j] += sum over outputs o in the box of x[o * stride - low + dilation * j] dy[o], and db += sum of dy[o] where db is
-/// not null. The sums' order is a function of geometry and box: a run repeats bit for bit on any number of threads.
+/// dw[j] += sum over outputs o in the box of x[o * stride - low + dilation * j] dy[o], and db += sum of dy[o] where db
+/// is not null. The sums' order is a function of geometry and box: a run repeats bit for bit on any number of threads.
 /// Shape: dy holds out; x holds required(out) with all input channels; dw and db are dense.
 /// Moves: nothing; the caller sums over the ranks.
 /// Fails: never.

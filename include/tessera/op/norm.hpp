@@ -10,22 +10,16 @@
 
 namespace tessera::op {
 
-/// What normalisation needs of a channel. The mean is kept in two parts, because rounding it to T loses what is left
-/// of x - mean when the mean is large.
+/// What normalisation needs of each channel, as three arrays. The mean is kept in two parts, because rounding it to T
+/// loses what is left of x - mean when the mean is large.
 template <class T>
 struct ChannelScale {
-  T mean_high;
-  T mean_low;
-  T inverse_deviation;
+  T const* mean_high;
+  T const* mean_low;
+  T const* inverse_deviation;
 
-  TESSERA_HD T normalised(T x) const { return ((x - mean_high) - mean_low) * inverse_deviation; }
+  TESSERA_HD T normalised(std::int64_t c, T x) const { return ((x - mean_high[c]) - mean_low[c]) * inverse_deviation[c]; }
 };
-
-template <class T>
-ChannelScale<T> channel_scale(double mean, double inverse_deviation) {
-  T const high = static_cast<T>(mean);
-  return {high, static_cast<T>(mean - static_cast<double>(high)), static_cast<T>(inverse_deviation)};
-}
 
 /// sums[c] += x.
 template <class T>
@@ -33,7 +27,9 @@ struct ChannelSum {
   Tile<T const> x;
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels, double* sums) const {
     T const* in = x.position(at[0], at[1], at[2], at[3]) + channels.begin;
-    for (std::int64_t c = 0; c < channels.size(); ++c) sums[c] += static_cast<double>(in[c]);
+    std::int64_t const count = channels.size();
+    TESSERA_INDEPENDENT
+    for (std::int64_t c = 0; c < count; ++c) sums[c] += static_cast<double>(in[c]);
   }
 };
 
@@ -44,7 +40,9 @@ struct ChannelSquares {
   double const* mean;
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels, double* sums) const {
     T const* in = x.position(at[0], at[1], at[2], at[3]) + channels.begin;
-    for (std::int64_t c = 0; c < channels.size(); ++c) {
+    std::int64_t const count = channels.size();
+    TESSERA_INDEPENDENT
+    for (std::int64_t c = 0; c < count; ++c) {
       double const deviation = static_cast<double>(in[c]) - mean[c];
       sums[c] += deviation * deviation;
     }
@@ -56,14 +54,15 @@ template <class T>
 struct NormErrorSums {
   Tile<T const> x;
   Tile<T const> dy;
-  ChannelScale<T> const* scale;
+  ChannelScale<T> scale;
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels, double* sums) const {
     T const* in = x.position(at[0], at[1], at[2], at[3]) + channels.begin;
     T const* error = dy.position(at[0], at[1], at[2], at[3]) + channels.begin;
     std::int64_t const count = channels.size();
+    TESSERA_INDEPENDENT
     for (std::int64_t c = 0; c < count; ++c) {
       sums[c] += static_cast<double>(error[c]);
-      sums[count + c] += static_cast<double>(error[c]) * static_cast<double>(scale[c].normalised(in[c]));
+      sums[count + c] += static_cast<double>(error[c]) * static_cast<double>(scale.normalised(c, in[c]));
     }
   }
 };
@@ -73,13 +72,15 @@ template <class T>
 struct Normalise {
   Tile<T const> x;
   Tile<T> y;
-  ChannelScale<T> const* scale;
+  ChannelScale<T> scale;
   T const* gamma;
   T const* beta;
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
     T const* in = x.position(at[0], at[1], at[2], at[3]) + channels.begin;
     T* out = y.position(at[0], at[1], at[2], at[3]) + channels.begin;
-    for (std::int64_t c = 0; c < channels.size(); ++c) out[c] = gamma[c] * scale[c].normalised(in[c]) + beta[c];
+    std::int64_t const count = channels.size();
+    TESSERA_INDEPENDENT
+    for (std::int64_t c = 0; c < count; ++c) out[c] = gamma[c] * scale.normalised(c, in[c]) + beta[c];
   }
 };
 
@@ -89,7 +90,7 @@ struct NormaliseBackward {
   Tile<T const> x;
   Tile<T const> dy;
   Tile<T> dx;
-  ChannelScale<T> const* scale;
+  ChannelScale<T> scale;
   T const* gamma;
   T const* mean_dy;
   T const* mean_dyx;
@@ -98,9 +99,11 @@ struct NormaliseBackward {
     T const* in = x.position(at[0], at[1], at[2], at[3]) + channels.begin;
     T const* error = dy.position(at[0], at[1], at[2], at[3]) + channels.begin;
     T* out = dx.position(at[0], at[1], at[2], at[3]) + channels.begin;
-    for (std::int64_t c = 0; c < channels.size(); ++c) {
-      T const value = gamma[c] * scale[c].inverse_deviation *
-                      (error[c] - mean_dy[c] - scale[c].normalised(in[c]) * mean_dyx[c]);
+    std::int64_t const count = channels.size();
+    TESSERA_INDEPENDENT
+    for (std::int64_t c = 0; c < count; ++c) {
+      T const value = gamma[c] * scale.inverse_deviation[c] *
+                      (error[c] - mean_dy[c] - scale.normalised(c, in[c]) * mean_dyx[c]);
       out[c] = accumulate == Accumulate::add ? out[c] + value : value;
     }
   }

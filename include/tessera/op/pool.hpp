@@ -53,14 +53,17 @@ struct AveragePool {
       count *= geometry.divisor(i, at[i + 1]);
     }
     T* sum = y.position(at[0], at[1], at[2], at[3]);
+    TESSERA_INDEPENDENT
     for (std::int64_t c = channels.begin; c < channels.end; ++c) sum[c] = T(0);
     for (std::int64_t d = cells[0].begin; d < cells[0].end; ++d)
       for (std::int64_t h = cells[1].begin; h < cells[1].end; ++h)
         for (std::int64_t w = cells[2].begin; w < cells[2].end; ++w) {
           T const* in = x.position(at[0], d, h, w);
+          TESSERA_INDEPENDENT
           for (std::int64_t c = channels.begin; c < channels.end; ++c) sum[c] += in[c];
         }
     T const scale = T(1) / static_cast<T>(count);
+    TESSERA_INDEPENDENT
     for (std::int64_t c = channels.begin; c < channels.end; ++c) sum[c] *= scale;
   }
 };
@@ -76,14 +79,17 @@ struct AveragePoolBackward {
     Interval readers[3];
     for (int i = 0; i < 3; ++i) readers[i] = geometry.readers(i, at[i + 1]);
     T* sum = dx.position(at[0], at[1], at[2], at[3]);
-    if (accumulate == Accumulate::write)
+    if (accumulate == Accumulate::write) {
+      TESSERA_INDEPENDENT
       for (std::int64_t c = channels.begin; c < channels.end; ++c) sum[c] = T(0);
+    }
     for (std::int64_t d = readers[0].begin; d < readers[0].end; ++d)
       for (std::int64_t h = readers[1].begin; h < readers[1].end; ++h)
         for (std::int64_t w = readers[2].begin; w < readers[2].end; ++w) {
           std::int64_t const count = geometry.divisor(0, d) * geometry.divisor(1, h) * geometry.divisor(2, w);
           T const scale = T(1) / static_cast<T>(count);
           T const* error = dy.position(at[0], d, h, w);
+          TESSERA_INDEPENDENT
           for (std::int64_t c = channels.begin; c < channels.end; ++c) sum[c] += scale * error[c];
         }
   }
@@ -114,6 +120,7 @@ struct MaxPool {
           auto const tap = static_cast<std::int32_t>(
               ((d - begin[0]) * geometry.windows.axis[1].kernel + (h - begin[1])) * geometry.windows.axis[2].kernel +
               (w - begin[2]));
+          TESSERA_INDEPENDENT
           for (std::int64_t c = channels.begin; c < channels.end; ++c)
             if (first || in[c] > best[c] || in[c] != in[c]) {
               best[c] = in[c];
@@ -137,8 +144,10 @@ struct MaxPoolBackward {
     for (int i = 0; i < 3; ++i) readers[i] = geometry.readers(i, at[i + 1]);
     Window const* win = geometry.windows.axis;
     T* sum = dx.position(at[0], at[1], at[2], at[3]);
-    if (accumulate == Accumulate::write)
+    if (accumulate == Accumulate::write) {
+      TESSERA_INDEPENDENT
       for (std::int64_t c = channels.begin; c < channels.end; ++c) sum[c] = T(0);
+    }
     for (std::int64_t d = readers[0].begin; d < readers[0].end; ++d)
       for (std::int64_t h = readers[1].begin; h < readers[1].end; ++h)
         for (std::int64_t w = readers[2].begin; w < readers[2].end; ++w) {
@@ -148,6 +157,7 @@ struct MaxPoolBackward {
                                                       (at[2] - (h * win[1].stride - win[1].low))) *
                                                          win[2].kernel +
                                                      (at[3] - (w * win[2].stride - win[2].low)));
+          TESSERA_INDEPENDENT
           for (std::int64_t c = channels.begin; c < channels.end; ++c)
             if (which[c] == tap) sum[c] += error[c];
         }

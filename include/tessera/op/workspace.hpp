@@ -29,8 +29,8 @@ struct Part {
   std::int64_t positions() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
 };
 
-/// Scratch memory of the host kernels, owned by the caller. It only grows, so that a steady state allocates nothing, and
-/// holds nothing from one call to the next; calls that may run at the same time need one each.
+/// Scratch memory of the host kernels, owned by the caller. It only grows, so that a steady state allocates nothing,
+/// and holds nothing from one call to the next; calls that may run at the same time need one each.
 template <class T>
 class Workspace {
  public:

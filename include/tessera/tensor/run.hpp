@@ -26,7 +26,9 @@ struct HostLoop {
 template <class Functor>
 void host_loop(void const* functor, std::int64_t begin, std::int64_t end) {
   Functor const& call = *static_cast<Functor const*>(functor);
-  for (std::int64_t i = begin; i < end; ++i) call(i);
+  if constexpr (requires { call.range(begin, end); }) call.range(begin, end);
+  else
+    for (std::int64_t i = begin; i < end; ++i) call(i);
 }
 
 }  // namespace detail
@@ -65,6 +67,8 @@ struct Rows {
 };
 
 /// Calls body(at, channels) on an execution space for every position of a box; `at` is (sample, depth, height, width).
+/// A body that does the same to every cell may say that neighbours along width lie side by side, `merges(box)`: then
+/// the cells of a whole row come to it as the channels of its first position.
 template <class Body>
 struct ForEachPosition {
   Rows rows;
@@ -75,7 +79,32 @@ struct ForEachPosition {
     rows.position(row, at);
     body(at, rows.box.axis[4]);
   }
+
+  /// Rows begin to end, one after the other.
+  void range(std::int64_t begin, std::int64_t end) const {
+    Box const& box = rows.box;
+    bool merge = false;
+    if constexpr (requires { body.merges(box); }) merge = body.merges(box);
+    std::int64_t at[4];
+    rows.position(begin, at);
+    for (std::int64_t row = begin; row < end;) {
+      std::int64_t const run = merge ? smaller(end - row, box.axis[3].end - at[3]) : 1;
+      body(at, Interval{box.axis[4].begin, box.axis[4].begin + run * box.axis[4].size()});
+      row += run;
+      at[3] += run;
+      for (int a = 3; a > 0 && at[a] == box.axis[a].end; --a) {
+        at[a] = box.axis[a].begin;
+        ++at[a - 1];
+      }
+    }
+  }
 };
+
+/// Whether the cells of a tile's row lie side by side over a box.
+template <class T>
+TESSERA_HD bool row_is_dense(Tile<T> const& tile, Box const& box) {
+  return tile.stride[3] == box.axis[4].size();
+}
 
 template <class Space, class Body>
 void for_each_position(char const* label, Space const& space, Box const& box, Body const& body) {
@@ -88,8 +117,10 @@ template <class T>
 struct FillChannels {
   Tile<T> target;
   T value;
+  TESSERA_HD bool merges(Box const& box) const { return row_is_dense(target, box); }
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
     T* to = target.position(at[0], at[1], at[2], at[3]);
+    TESSERA_INDEPENDENT
     for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = value;
   }
 };
@@ -117,9 +148,11 @@ template <class T, class Source>
 struct CopyChannels {
   Tile<T> target;
   Tile<Source const> source;
+  TESSERA_HD bool merges(Box const& box) const { return row_is_dense(target, box) && row_is_dense(source, box); }
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
     T* to = target.position(at[0], at[1], at[2], at[3]);
     Source const* from = source.position(at[0], at[1], at[2], at[3]);
+    TESSERA_INDEPENDENT
     for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = static_cast<T>(from[c]);
   }
 };
@@ -129,9 +162,11 @@ template <class T>
 struct AddChannels {
   Tile<T> target;
   Tile<T const> source;
+  TESSERA_HD bool merges(Box const& box) const { return row_is_dense(target, box) && row_is_dense(source, box); }
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
     T* to = target.position(at[0], at[1], at[2], at[3]);
     T const* from = source.position(at[0], at[1], at[2], at[3]);
+    TESSERA_INDEPENDENT
     for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] += from[c];
   }
 };

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -128,13 +127,7 @@ class Trainer {
   /// that was overwritten. Collective.
   void check_replicas() {
     for (Parameter<T, Space> const* p : model_.parameters()) {
-      std::vector<T> const values = p->download();
-      std::uint64_t hash = 0xcbf29ce484222325u;
-      for (T const value : values) {
-        std::uint64_t bits = 0;
-        std::memcpy(&bits, &value, sizeof value);
-        hash = (hash ^ bits) * 0x100000001b3u;
-      }
+      std::uint64_t const hash = p->checksum();
       std::uint64_t const low = p->replicas().all_reduce(hash, Reduce::min), high = p->replicas().all_reduce(hash, Reduce::max);
       require(low == high, "Trainer", "the ranks must hold equal copies of ", p->name(), ", but their checksums differ after step ",
               optimizer_.steps());

@@ -12,8 +12,8 @@
 
 namespace tessera::op::cpu {
 
-/// Forward weights: rows are [tap][input channel], as the caller stores them, and are copied only where a block's
-/// columns lie too far apart for the number of positions that read them, or must be padded.
+/// Forward weights: rows are [tap][input channel], as the caller stores them, and are copied into a dense block unless
+/// they lie so, or are read too seldom.
 template <class T>
 struct ForwardWeights {
   T const* weights = nullptr;  ///< the first output channel of the box
@@ -45,8 +45,8 @@ struct ForwardWeights {
   }
 };
 
-/// What a stride phase of the data gradient is along one axis: the inputs i = first + stride * q, q < count, and the taps
-/// that reach them, which form a dense correlation over the output (geometry: i + low = d j + s o).
+/// What a stride phase of the data gradient is along one axis: the inputs i = first + stride * q, q < count, and the
+/// taps that reach them, which form a dense correlation over the output (geometry: i + low = d j + s o).
 struct PhaseAxis {
   std::int64_t first = 0;
   std::int64_t count = 0;
@@ -72,8 +72,8 @@ struct PhaseAxis {
   }
 };
 
-/// to[j][i] = from[i][j] for i < rows and j < columns, where rows of `from` lie `columns` apart and those of `to` `step`;
-/// to[j][i] = 0 for rows <= i < step. In squares that two registers' worth of shuffles turn over.
+/// to[j][i] = from[i][j] for i < rows and j < columns, where rows of `from` lie `columns` apart and those of `to`
+/// `step`; to[j][i] = 0 for rows <= i < step. In squares that two registers' worth of shuffles turn over.
 template <class T>
 void transpose(T const* from, std::int64_t rows, std::int64_t columns, T* to, std::int64_t step) {
   using Register = Simd<Isa::baseline, T>;
@@ -104,9 +104,7 @@ struct TransposedWeights {
   std::int64_t width(std::int64_t block) const { return blocks.vectors(block) * blocks.lanes; }
   std::int64_t depth() const { return axis[0].taps * axis[1].taps * axis[2].taps * geometry.out_channels; }
 
-  PackedBlock<T> rows(std::int64_t block) const {
-    return {packed + blocks.begin(block) * depth(), width(block)};
-  }
+  PackedBlock<T> rows(std::int64_t block) const { return {packed + blocks.begin(block) * depth(), width(block)}; }
 
   void prepare(std::int64_t block) const {
     std::int64_t const columns = blocks.columns(block), padded = width(block), outs = geometry.out_channels;
@@ -130,8 +128,8 @@ constexpr std::int64_t aligned(std::int64_t elements) { return ceil_div(elements
 /// starting from the bias, wherever it is computed.
 template <class T>
 void host_conv_forward(TileKernels<T> const& kernels, ConvGeometry const& geometry, Tile<T const> const& x,
-                  T const* weights, T const* bias, Tile<T> const& y, Box const& out, Workspace<T>& workspace,
-                  Tasks const& tasks) {
+                       T const* weights, T const* bias, Tile<T> const& y, Box const& out, Workspace<T>& workspace,
+                       Tasks const& tasks) {
   Window const* const window = geometry.windows.axis;
   std::int64_t const channels = out.axis[4].size(), begin = out.axis[4].begin;
   std::int64_t const depth = geometry.windows.taps() * geometry.in_channels;
@@ -157,7 +155,7 @@ void host_conv_forward(TileKernels<T> const& kernels, ConvGeometry const& geomet
   problem.inputs = geometry.in_channels;
   problem.channels = channels;
   problem.start = start;
-  bool const in_place = problem.positions() < 8 * max_tile_rows;
+  bool const in_place = problem.positions() <= max_tile_rows;  // then each weight is read once
   correlate(kernels, problem,
             ForwardWeights<T>{weights + begin, geometry.out_channels, depth, blocks, in_place,
                               start + aligned(blocks.padded())},
@@ -168,14 +166,13 @@ void host_conv_forward(TileKernels<T> const& kernels, ConvGeometry const& geomet
 /// height, width), then output channels, wherever it is computed.
 template <class T>
 void host_conv_backward_data(TileKernels<T> const& kernels, ConvGeometry const& geometry, Tile<T const> const& dy,
-                        T const* weights, Tile<T> const& dx, Box const& in, Accumulate accumulate,
-                        Workspace<T>& workspace, Tasks const& tasks) {
+                             T const* weights, Tile<T> const& dx, Box const& in, Accumulate accumulate,
+                             Workspace<T>& workspace, Tasks const& tasks) {
   Window const* const window = geometry.windows.axis;
   std::int64_t const channels = in.axis[4].size(), begin = in.axis[4].begin;
   ChannelBlocks const blocks{channels, kernels.lanes};
   std::int64_t const taps_in_all = geometry.windows.taps();
-  T* const start =
-      workspace.values(aligned(blocks.padded()) + blocks.padded() * taps_in_all * geometry.out_channels);
+  T* const start = workspace.values(aligned(blocks.padded()) + blocks.padded() * taps_in_all * geometry.out_channels);
   std::fill_n(start, blocks.padded(), T(0));
 
   for (std::int64_t phase = 0; phase < window[0].stride * window[1].stride * window[2].stride; ++phase) {

@@ -59,9 +59,9 @@ struct Lines {
   }
 };
 
-/// dw += the gradient of the weights, and db (where not null) += that of the bias, from dy on the box `out` and x on what
-/// it requires. Each task packs its chunk of dy, a block of channels at a time, and keeps a few rows of dw in registers
-/// along it.
+/// dw += the gradient of the weights, and db (where not null) += that of the bias, from dy on the box `out` and x on
+/// what it requires. Each task packs its chunk of dy, a block of channels at a time, and keeps a few rows of dw in
+/// registers along it.
 template <class T>
 class ConvBackwardFilter {
  public:
@@ -192,7 +192,8 @@ class ConvBackwardFilter {
       std::int64_t const length = smaller(positions.end - p, lines_.length() - p % lines_.length());
       bool beyond = false;
       if (tap != every_tap) {
-        std::int64_t const line = p / lines_.length(), h = line % lines_.extent[2], d = line / lines_.extent[2] % lines_.extent[1];
+        std::int64_t const line = p / lines_.length(), h = line % lines_.extent[2],
+                           d = line / lines_.extent[2] % lines_.extent[1];
         beyond = outside(0, d, tap / window[1].kernel) || outside(1, h, tap % window[1].kernel);
       }
       if (beyond) {
@@ -272,8 +273,8 @@ class ConvBackwardFilter {
 
 template <class T>
 void host_conv_backward_filter(TileKernels<T> const& kernels, ConvGeometry const& geometry, Tile<T const> const& x,
-                          Tile<T const> const& dy, Box const& out, T* dw, T* db, Workspace<T>& workspace,
-                          Tasks const& tasks) {
+                               Tile<T const> const& dy, Box const& out, T* dw, T* db, Workspace<T>& workspace,
+                               Tasks const& tasks) {
   ConvBackwardFilter<T>(kernels, geometry, x, dy, out).run(dw, db, workspace, tasks);
 }
 

@@ -14,8 +14,8 @@
 
 namespace tessera::op::cpu {
 
-/// The positions and taps of a correlation along one axis: position q reads x at first + step * q + dilation * t through
-/// tap t. Where `bound` is not 0, x is zero outside [0, bound), and taps that fall there are left out.
+/// The positions and taps of a correlation along one axis: position q reads x at first + step * q + dilation * t
+/// through tap t. Where `bound` is not 0, x is zero outside [0, bound), and taps that fall there are left out.
 struct TapAxis {
   std::int64_t positions = 1;
   std::int64_t taps = 1;
@@ -66,9 +66,7 @@ struct Correlation {
   std::int64_t taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
   /// Products per output, which is also the number of rows of the packed weights.
   std::int64_t depth() const { return taps() * inputs; }
-  std::int64_t positions() const {
-    return samples * axis[0].positions * axis[1].positions * axis[2].positions;
-  }
+  std::int64_t positions() const { return samples * axis[0].positions * axis[1].positions * axis[2].positions; }
   std::int64_t work() const { return positions() * depth() * channels; }
 };
 
@@ -100,14 +98,15 @@ std::int64_t make_parts(Correlation<T> const& problem, std::int64_t chunk, Works
   TapAxis const &depth = problem.axis[0], &height = problem.axis[1];
   for (std::int64_t d = 0; d < depth.positions; d = depth.run_end(d))
     for (std::int64_t h = 0; h < height.positions; h = height.run_end(h))
-      parts.push_back({{d, h},
-                       {problem.samples, depth.run_end(d) - d, height.run_end(h) - h, problem.axis[2].positions}});
+      parts.push_back(
+          {{d, h}, {problem.samples, depth.run_end(d) - d, height.run_end(h) - h, problem.axis[2].positions}});
   std::int64_t const taps = problem.taps();
   Segment* const segments = workspace.segments(taps * static_cast<std::int64_t>(parts.size()));
   std::int64_t chunks = 0, used = 0;
   for (Part& part : parts) {
     part.segments = segments + used;
-    part.segment_count = tap_segments(problem, depth.needed(part.begin[0]), height.needed(part.begin[1]), segments + used);
+    part.segment_count =
+        tap_segments(problem, depth.needed(part.begin[0]), height.needed(part.begin[1]), segments + used);
     used += part.segment_count;
     part.first_chunk = chunks;
     chunks += ceil_div(part.positions(), chunk);

@@ -11,7 +11,8 @@
 namespace tessera::op::cpu {
 
 /// The instruction sets that the host kernels are written for, weakest first. They are template arguments of the
-/// kernels, so that one program holds them all whatever flags it is compiled with; which one runs is decided at run time.
+/// kernels, so that one program holds them all whatever flags it is compiled with; which one runs is decided at run
+/// time.
 enum class Isa : int { baseline = 0, avx2 = 1, avx512 = 2 };
 
 #if defined(__x86_64__)
@@ -52,8 +53,8 @@ inline Isa requested_isa(char const* value) {
               "; unset TESSERA_ISA, which takes the best one, here ", name(best_isa()));
       return isa;
     }
-  throw Error(tessera::detail::text("TESSERA_ISA: the value must be avx512, avx2 or ", baseline_name, ", but it is '", wanted,
-                           "'; unset it to take the best one, here ", name(best_isa())));
+  throw Error(tessera::detail::text("TESSERA_ISA: the value must be avx512, avx2 or ", baseline_name, ", but it is '",
+                                    wanted, "'; unset it to take the best one, here ", name(best_isa())));
 }
 
 namespace detail {
@@ -69,8 +70,8 @@ inline Isa isa() { return detail::selected_isa().load(std::memory_order_relaxed)
 /// Makes the host kernels use `isa` from now on, in all threads. Meant for tests and benches.
 /// Fails: the machine lacks it.
 inline void force_isa(Isa isa) {
-  require(has(isa), "force_isa", "this machine must have the instruction set, but it has no ", name(isa), "; the best is ",
-          name(best_isa()));
+  require(has(isa), "force_isa", "this machine must have the instruction set, but it has no ", name(isa),
+          "; the best is ", name(best_isa()));
   detail::selected_isa().store(isa, std::memory_order_relaxed);
 }
 

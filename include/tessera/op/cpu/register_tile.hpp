@@ -14,24 +14,24 @@ namespace tessera::op::cpu {
 ///
 ///     y[r][c] (+)= start[c] + sum over k of x[r][i_k] * packed[k][c]
 ///
-/// where i_k runs through the segments, in steps of x_step. Forward and data gradient: rows are positions, k runs through
-/// taps and channels, packed are the weights. Filter gradient: rows are (tap, input channel), k runs through positions,
-/// packed are the output's gradients. One accumulator per element, in the order of k, always fused under the same
-/// instruction set: a result depends neither on its row or column in the tile nor on the tile's size.
+/// where i_k runs through the segments, in steps of x_step. Forward and data gradient: rows are positions, k runs
+/// through taps and channels, packed are the weights. Filter gradient: rows are (tap, input channel), k runs through
+/// positions, packed are the output's gradients. One accumulator per element, in the order of k, always fused under the
+/// same instruction set: a result depends neither on its row or column in the tile nor on the tile's size.
 template <class T>
 struct TileJob {
   T const* const* x = nullptr;  ///< one pointer per row of the tile; dead rows repeat a live one
   Segment const* segments = nullptr;
   std::int64_t segment_count = 0;
   std::int64_t x_step = 1;
-  T const* packed = nullptr;  ///< full registers, padded where columns are not
+  T const* packed = nullptr;     ///< full registers, padded where columns are not
   std::int64_t packed_step = 0;  ///< more than full registers only for rows of two of them
-  T const* start = nullptr;   ///< one value per column of the full registers
-  T* const* y = nullptr;      ///< one pointer per live row
-  int live = 0;               ///< rows that are stored
-  bool neighbours = false;    ///< whether each row reads one element after the row before it
-  int columns = 0;            ///< columns that are stored
-  bool add = false;           ///< whether y is added to
+  T const* start = nullptr;      ///< one value per column of the full registers
+  T* const* y = nullptr;         ///< one pointer per live row
+  int live = 0;                  ///< rows that are stored
+  bool neighbours = false;       ///< whether each row reads one element after the row before it
+  int columns = 0;               ///< columns that are stored
+  bool add = false;              ///< whether y is added to
 };
 
 /// The tile as compiled for one instruction set.
@@ -97,8 +97,8 @@ constexpr TileKernels<T> tile_kernels() {
 }
 }  // namespace detail
 
-/// The tiles for `isa`: as tall as its registers allow (32 under AVX-512, 16 otherwise), with enough independent sums to
-/// hide the latency of an addition.
+/// The tiles for `isa`: as tall as its registers allow (32 under AVX-512, 16 otherwise), with enough independent sums
+/// to hide the latency of an addition.
 template <class T>
 TileKernels<T> tile_kernels(Isa isa) {
 #if defined(__x86_64__)

@@ -114,10 +114,12 @@ struct RegisterTile<Isa::TESSERA_ISA> {
     }
   }
 
-  /// Rows anywhere, indexed alike. Two products of a row at a time make up for pointers that do not fit in registers.
+  /// Rows anywhere, indexed alike. Two products of a row at a time, where there are registers for that, make up for
+  /// pointers that are not in registers.
   template <class T, int rows, int vectors>
   [[TESSERA_TARGET, gnu::always_inline]] static inline void scattered(
       TileJob<T> const& job, typename S<T>::Vector (&sum)[rows][vectors]) {
+    constexpr bool pairs = (rows + 2) * vectors + 2 <= S<T>::registers;
     using Vector = typename S<T>::Vector;
     T const* x[rows];
     TESSERA_UNROLL for (int r = 0; r < rows; ++r) x[r] = job.x[r];
@@ -127,7 +129,7 @@ struct RegisterTile<Isa::TESSERA_ISA> {
     for (Segment const* segment = job.segments; segment != end; ++segment) {
       std::int64_t i = segment->offset, left = segment->length;
       packed += segment->skip * packed_step;
-      for (; left > 1; left -= 2, i += 2 * x_step, packed += 2 * packed_step) {
+      for (; pairs && left > 1; left -= 2, i += 2 * x_step, packed += 2 * packed_step) {
         std::int64_t const next = i + x_step;
         Vector first[vectors], second[vectors];
         TESSERA_UNROLL for (int v = 0; v < vectors; ++v) {
@@ -140,10 +142,9 @@ struct RegisterTile<Isa::TESSERA_ISA> {
               sum[r][v] = S<T>::multiply_add(two, second[v], S<T>::multiply_add(one, first[v], sum[r][v]));
         }
       }
-      if (left > 0) {
+      for (; left > 0; --left, i += x_step, packed += packed_step) {
         Vector factor[vectors];
         TESSERA_UNROLL for (int v = 0; v < vectors; ++v) factor[v] = S<T>::load(packed + v * S<T>::lanes);
-        packed += packed_step;
         TESSERA_UNROLL for (int r = 0; r < rows; ++r) {
           Vector const value = S<T>::broadcast(x[r][i]);
           TESSERA_UNROLL for (int v = 0; v < vectors; ++v)

@@ -30,6 +30,7 @@ struct Simd<Isa::baseline, T> {
   typedef T Vector __attribute__((vector_size(16)));
   typedef T Unaligned __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
   static constexpr int lanes = 16 / sizeof(T);
+  static constexpr int registers = 16;
 
   [[TESSERA_TARGET_BASELINE, gnu::always_inline]] static inline Vector load(T const* from) {
     return *reinterpret_cast<Unaligned const*>(from);
@@ -67,6 +68,7 @@ template <>
 struct Simd<Isa::avx2, float> {
   using Vector = __m256;
   static constexpr int lanes = 8;
+  static constexpr int registers = 16;
 
   [[TESSERA_TARGET_AVX2, gnu::always_inline]] static inline Vector load(float const* from) {
     return _mm256_loadu_ps(from);
@@ -89,6 +91,7 @@ template <>
 struct Simd<Isa::avx2, double> {
   using Vector = __m256d;
   static constexpr int lanes = 4;
+  static constexpr int registers = 16;
 
   [[TESSERA_TARGET_AVX2, gnu::always_inline]] static inline Vector load(double const* from) {
     return _mm256_loadu_pd(from);
@@ -111,6 +114,7 @@ template <>
 struct Simd<Isa::avx512, float> {
   using Vector = __m512;
   static constexpr int lanes = 16;
+  static constexpr int registers = 32;
 
   [[TESSERA_TARGET_AVX512, gnu::always_inline]] static inline Vector load(float const* from) {
     return _mm512_loadu_ps(from);
@@ -133,6 +137,7 @@ template <>
 struct Simd<Isa::avx512, double> {
   using Vector = __m512d;
   static constexpr int lanes = 8;
+  static constexpr int registers = 32;
 
   [[TESSERA_TARGET_AVX512, gnu::always_inline]] static inline Vector load(double const* from) {
     return _mm512_loadu_pd(from);

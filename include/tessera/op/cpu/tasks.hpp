@@ -18,8 +18,8 @@ template <class... Arguments>
 class FunctionRef<void(Arguments...)> {
  public:
   template <class Callable>
-    requires(!std::same_as<std::remove_cvref_t<Callable>, FunctionRef> && std::invocable<Callable&, Arguments...>)
-  FunctionRef(Callable&& callable)
+  requires(!std::same_as<std::remove_cvref_t<Callable>, FunctionRef> && std::invocable<Callable&, Arguments...>)
+      FunctionRef(Callable&& callable)
       : object_(const_cast<void*>(static_cast<void const*>(std::addressof(callable)))),
         call_([](void* object, Arguments... arguments) {
           (*static_cast<std::remove_reference_t<Callable>*>(object))(arguments...);
