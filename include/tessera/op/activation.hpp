@@ -12,28 +12,40 @@
 
 namespace tessera::op {
 
-/// max(x, 0); NaN stays NaN. The derivative is taken from the output; 0 at 0, 1 at NaN, as PyTorch.
+/// A function has value(x) and error(y, dy) = dy f'(x), computed from the output y. Both select between numbers that are
+/// there, without a product or conversion behind a branch: compilers then make vector code of loops over them.
+
+/// max(x, 0); NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch.
 struct ReluFunction {
   template <class T>
   TESSERA_HD T value(T x) const {
     return x <= T(0) ? T(0) : x;
   }
   template <class T>
-  TESSERA_HD T slope(T y) const {
-    return y <= T(0) ? T(0) : T(1);
+  TESSERA_HD T error(T y, T dy) const {
+    return y <= T(0) ? T(0) : dy;
   }
 };
 
 /// x if positive, else slope * x, slope >= 0.
 struct LeakyReluFunction {
   double negative_slope = 0.01;
+
   template <class T>
-  TESSERA_HD T value(T x) const {
-    return x * slope(x);  // no branch around the product: loops over it become vector code
-  }
+  struct In {
+    T negative_slope;
+    TESSERA_HD T value(T x) const {
+      T const positive = x <= T(0) ? T(0) : x, negative = x <= T(0) ? x : T(0);
+      return positive + negative_slope * negative;
+    }
+    TESSERA_HD T error(T y, T dy) const {
+      T const positive = y <= T(0) ? T(0) : dy, negative = y <= T(0) ? dy : T(0);
+      return positive + negative_slope * negative;
+    }
+  };
   template <class T>
-  TESSERA_HD T slope(T y) const {
-    return y > T(0) ? T(1) : static_cast<T>(negative_slope);
+  TESSERA_HD In<T> in() const {
+    return {static_cast<T>(negative_slope)};
   }
 };
 
@@ -45,11 +57,18 @@ struct TanhFunction {
     return static_cast<T>(scale) * Kokkos::tanh(x);
   }
   template <class T>
-  TESSERA_HD T slope(T y) const {
+  TESSERA_HD T error(T y, T dy) const {
     T const t = y / static_cast<T>(scale);
-    return static_cast<T>(scale) * (T(1) - t * t);
+    return dy * (static_cast<T>(scale) * (T(1) - t * t));
   }
 };
+
+/// A function as loops over T call it.
+template <class T, class Function>
+TESSERA_HD auto in(Function const& function) {
+  if constexpr (requires { function.template in<T>(); }) return function.template in<T>();
+  else return function;
+}
 
 /// y = f(x), cell by cell.
 template <class T, class Function>
@@ -61,8 +80,9 @@ struct Apply {
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
     T const* from = x.position(at[0], at[1], at[2], at[3]);
     T* to = y.position(at[0], at[1], at[2], at[3]);
+    auto const f = in<T>(function);
     TESSERA_INDEPENDENT
-    for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = function.value(from[c]);
+    for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = f.value(from[c]);
   }
 };
 
@@ -81,12 +101,13 @@ struct ApplySlope {
     T const* out = y.position(at[0], at[1], at[2], at[3]);
     T const* error = dy.position(at[0], at[1], at[2], at[3]);
     T* to = dx.position(at[0], at[1], at[2], at[3]);
+    auto const f = in<T>(function);
     if (accumulate == Accumulate::write) {
       TESSERA_INDEPENDENT
-      for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = error[c] * function.slope(out[c]);
+      for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = f.error(out[c], error[c]);
     } else {
       TESSERA_INDEPENDENT
-      for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] += error[c] * function.slope(out[c]);
+      for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] += f.error(out[c], error[c]);
     }
   }
 };
