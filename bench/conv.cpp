@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The host convolutions beside oneDNN's (where it is installed), in its own best memory formats and without counting
-// reorders. Without arguments: pairs of runs, one of each in turn, and a table of their medians. With Google Benchmark's
-// arguments (--benchmark_filter=...): its own report. --threads <n> sets the threads of both, --pairs <n> the pairs.
+// reorders. Without arguments: pairs of runs, one of each in turn, and a table of their medians. With Google
+// Benchmark's arguments (--benchmark_filter=...): its own report. --threads <n> sets the threads of both, --pairs <n>
+// the pairs.
 
 #include <benchmark/benchmark.h>
 
@@ -36,9 +37,7 @@ struct Layer {
   std::string name() const {
     return std::to_string(in_channels) + "->" + std::to_string(out_channels) + " " + std::to_string(extent) + "^3";
   }
-  double flops() const {
-    return 2.0 * 27 * static_cast<double>(in_channels * out_channels * extent * extent * extent);
-  }
+  double flops() const { return 2.0 * 27 * static_cast<double>(in_channels * out_channels * extent * extent * extent); }
 };
 
 /// Kernels 3 x 3 x 3, stride 1, same padding, one sample: the layers of a network from its input down.
@@ -78,6 +77,7 @@ std::function<void()> ours(Layer const& layer, Pass pass) {
   data->geometry.in_channels = layer.in_channels;
   data->geometry.out_channels = layer.out_channels;
   std::int64_t const n = layer.extent;
+  std::fill_n(data->geometry.extent, 3, n);
   data->box = {{{0, 1}, {0, n}, {0, n}, {0, n}, {0, 1}}};
   data->held = {{{0, 1}, {-1, n + 1}, {-1, n + 1}, {-1, n + 1}, {0, 1}}};
   auto const with_channels = [](Box box, std::int64_t channels) {
@@ -85,7 +85,8 @@ std::function<void()> ours(Layer const& layer, Pass pass) {
     return box;
   };
   Box const in = with_channels(data->box, layer.in_channels), in_held = with_channels(data->held, layer.in_channels);
-  Box const out = with_channels(data->box, layer.out_channels), out_held = with_channels(data->held, layer.out_channels);
+  Box const out = with_channels(data->box, layer.out_channels),
+            out_held = with_channels(data->held, layer.out_channels);
   data->weights = random_values(data->geometry.weights());
   data->bias = random_values(layer.out_channels);
   switch (pass) {
@@ -125,9 +126,7 @@ std::function<void()> onednn(Layer const& layer, Pass pass) {
   using Dims = memory::dims;
   engine const device(engine::kind::cpu, 0);
   stream queue(device);
-  auto const any = [](Dims const& dims) {
-    return memory::desc(dims, memory::data_type::f32, memory::format_tag::any);
-  };
+  auto const any = [](Dims const& dims) { return memory::desc(dims, memory::data_type::f32, memory::format_tag::any); };
   memory::dim const n = layer.extent;
   auto const src = any({1, layer.in_channels, n, n, n}), dst = any({1, layer.out_channels, n, n, n});
   auto const weights = any({layer.out_channels, layer.in_channels, 3, 3, 3});
@@ -187,7 +186,8 @@ std::function<void()> onednn(Layer const&, Pass) {
 
 #endif
 
-/// With one thread, the time that the thread ran, so that a busy machine disturbs less; with several, the time that passed.
+/// With one thread, the time that the thread ran, so that a busy machine disturbs less; with several, the time that
+/// passed.
 double now(int threads) {
   timespec time{};
   clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);

@@ -140,9 +140,8 @@ class Held {
   bool only(Box const& within) const {
     std::int64_t numbers = 0, inside = 0;
     for (T const value : memory_) numbers += std::isnan(value) ? 0 : 1;
-    for_each_cell(within, [&](auto n, auto d, auto h, auto w, auto c) {
-      inside += std::isnan(tile(n, d, h, w, c)) ? 0 : 1;
-    });
+    for_each_cell(within,
+                  [&](auto n, auto d, auto h, auto w, auto c) { inside += std::isnan(tile(n, d, h, w, c)) ? 0 : 1; });
     return numbers == inside && inside == within.volume();
   }
 
@@ -171,8 +170,8 @@ bool same_bits(Box const& box, Tile<T> const& a, Tile<T> const& b) {
   return same;
 }
 
-/// The bound on the difference between two ways to sum n terms whose magnitudes add up to `magnitude`: each is off by at
-/// most gamma_n = n u / (1 - n u), whatever its order (Higham, Accuracy and Stability, 3.1).
+/// The bound on the difference between two ways to sum n terms whose magnitudes add up to `magnitude`: each is off by
+/// at most gamma_n = n u / (1 - n u), whatever its order (Higham, Accuracy and Stability, 3.1).
 template <class T>
 double bound(std::int64_t terms, double magnitude) {
   double const nu = static_cast<double>(terms) * std::numeric_limits<T>::epsilon() / 2;
@@ -289,9 +288,8 @@ template <class T, class Kernels>
 void check_backward_filter(Case const& c, Values<T> const& values, Passes<T, Kernels>& passes) {
   for (Box const& box : {c.out.box(), c.out_part}) {
     HostTensor dy(c.out);
-    Held<T>::for_each_cell(box, [&](auto n, auto d, auto h, auto w, auto co) {
-      dy.at(n, d, h, w, co) = values.dy.at(n, d, h, w, co);
-    });
+    Held<T>::for_each_cell(
+        box, [&](auto n, auto d, auto h, auto w, auto co) { dy.at(n, d, h, w, co) = values.dy.at(n, d, h, w, co); });
     auto const exact = oracle::conv_backward_filter(c.conv, values.x, dy);
     auto const size = oracle::conv_backward_filter(c.conv, values.x, dy, true);
     auto const exact_bias = oracle::conv_backward_bias(dy), bias_size = oracle::conv_backward_bias(dy, true);
@@ -315,7 +313,8 @@ void check_all(Case const& c, Passes<T, Kernels>& passes) {
   check_backward_filter(c, values, passes);
 }
 
-TEST_CASE_TEMPLATE("the host kernels of every instruction set are the convolution and its gradients", T, float, double) {
+TEST_CASE_TEMPLATE("the host kernels of every instruction set are the convolution and its gradients", T, float,
+                   double) {
   IsaGuard const guard;
   for (Isa const isa : isas()) {
     op::cpu::force_isa(isa);
@@ -368,7 +367,8 @@ TEST_CASE_TEMPLATE("any number of threads gives the same bits", T, float, double
     op::cpu::host_conv_forward(kernels, c.geometry, x_read, weights.data(), bias.data(), y.tile, out, workspace, tasks);
     op::cpu::host_conv_backward_data(kernels, c.geometry, dy_read, weights.data(), dx.tile, in, Accumulate::write,
                                      workspace, tasks);
-    op::cpu::host_conv_backward_filter(kernels, c.geometry, x_read, dy_read, out, dw.data(), db.data(), workspace, tasks);
+    op::cpu::host_conv_backward_filter(kernels, c.geometry, x_read, dy_read, out, dw.data(), db.data(), workspace,
+                                       tasks);
   };
   Held<T> y(out, 0), dx(in, 0);
   auto dw = values.rounded(values.dw_before), db = values.rounded(values.db_before);
@@ -383,6 +383,14 @@ TEST_CASE_TEMPLATE("any number of threads gives the same bits", T, float, double
     CHECK(dw == other_dw);
     CHECK(db == other_db);
   }
+}
+
+TEST_CASE("a case of several parts, blocks and tasks is the convolution and its gradients") {
+  Case c = large_case();
+  c.out_part = {{{0, 1}, {3, 7}, {0, 20}, {5, 6}, {10, 60}}};
+  c.in_part = {{{0, 1}, {0, 12}, {19, 20}, {2, 24}, {1, 5}}};
+  Passes<float, op::cpu::ConvKernels> passes;
+  CHECK(test::counterexample([&] { check_all(c, passes); }, {.cases = 1}) == "");
 }
 
 TEST_CASE("a thin box in the large case has the bits of the whole") {

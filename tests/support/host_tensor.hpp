@@ -19,8 +19,7 @@ struct HostTensor {
   explicit HostTensor(Shape const& extents) : shape(extents), values(static_cast<std::size_t>(extents.volume())) {}
 
   std::size_t index(std::int64_t n, std::int64_t d, std::int64_t h, std::int64_t w, std::int64_t c) const {
-    return static_cast<std::size_t>(
-        (((n * shape.depth + d) * shape.height + h) * shape.width + w) * shape.channel + c);
+    return static_cast<std::size_t>((((n * shape.depth + d) * shape.height + h) * shape.width + w) * shape.channel + c);
   }
 
   double& at(std::int64_t n, std::int64_t d, std::int64_t h, std::int64_t w, std::int64_t c) {

@@ -21,8 +21,9 @@ class AxisSet {
  public:
   constexpr AxisSet() = default;
   constexpr AxisSet(std::initializer_list<AxisId> axes) {
-    for (AxisId axis : axes) bits_ |= 1u << index(axis);
+    for (AxisId axis : axes) insert(axis);
   }
+  constexpr void insert(AxisId axis) { bits_ |= 1u << index(axis); }
   constexpr bool contains(AxisId axis) const { return (bits_ >> index(axis) & 1u) != 0; }
   friend constexpr auto operator<=>(AxisSet, AxisSet) = default;
 
@@ -72,16 +73,18 @@ class Ranks {
 
   /// The ranks that differ from this one only along `axes`. Made once; collective the first time.
   Communicator<Mpi> const& group(AxisSet axes) const {
-    if (auto const found = shared_->groups.find(axes); found != shared_->groups.end()) return found->second;
+    AxisSet cut;  // axes with one block change nothing
     Coordinates base = coordinates();
     std::int64_t members = 1;
     for (AxisId axis : rank_order)
-      if (axes.contains(axis)) {
+      if (axes.contains(axis) && grid().counts()[axis] > 1) {
+        cut.insert(axis);
         base[axis] = 0;
         members *= grid().counts()[axis];
       }
-    if (members == size()) return shared_->groups.emplace(axes, world()).first->second;
-    return shared_->groups.emplace(axes, world().split(static_cast<int>(grid().rank(base)), rank())).first->second;
+    if (members == size()) return world();
+    if (auto const found = shared_->groups.find(cut); found != shared_->groups.end()) return found->second;
+    return shared_->groups.emplace(cut, world().split(static_cast<int>(grid().rank(base)), rank())).first->second;
   }
 
   /// A tag for a new exchange. Every rank binds in the same order, so all agree on it.

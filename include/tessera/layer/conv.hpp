@@ -20,7 +20,7 @@ class ConvOp {
   static constexpr bool mixes_channels = true;
 
   ConvOp(WindowSpec spec, std::int64_t out_channels, bool bias, Shape const& input)
-      : spec_(std::move(spec)), geometry_{spec_.on(input), input.channel, out_channels}, bias_(bias) {}
+      : spec_(std::move(spec)), geometry_{spec_.on(input), input.channel, out_channels, {input.depth, input.height, input.width}}, bias_(bias) {}
 
   Windows windows(Shape const&) const { return geometry_.windows; }
   std::int64_t channels(std::int64_t) const { return geometry_.out_channels; }

@@ -39,7 +39,7 @@ struct LeakyReluFunction {
       return positive + negative_slope * negative;
     }
     TESSERA_HD T error(T y, T dy) const {
-      T const positive = y <= T(0) ? T(0) : dy, negative = y <= T(0) ? dy : T(0);
+      T const positive = y > T(0) ? dy : T(0), negative = y > T(0) ? T(0) : dy;  // at NaN as PyTorch: slope * dy
       return positive + negative_slope * negative;
     }
   };

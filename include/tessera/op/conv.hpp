@@ -244,7 +244,8 @@ struct ConvKernels {
 template <class Space, class T>
 using ConvKernels =
     std::conditional_t<Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible &&
-                           Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible && std::floating_point<T>,
+                           Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible &&
+                           (std::same_as<T, float> || std::same_as<T, double>),
                        cpu::ConvKernels, generic::ConvKernels>;
 #else
 template <class Space, class T>
@@ -256,7 +257,7 @@ using ConvKernels = generic::ConvKernels;
 /// Shape: x holds required(out) with all input channels, zeros (or whatever the padding is) included; y holds out; bias
 ///   may be null.
 /// Moves: nothing.
-/// Fails: never; the geometry is checked where a layer is bound.
+/// Fails: if TESSERA_ISA names an instruction set that the machine lacks. A layer checks the geometry when it is bound.
 template <class Space, class T, Poll Polling = NoPoll, class Kernels = ConvKernels<Space, T>>
 void conv_forward(Space const& space, ConvGeometry const& geometry, Tile<std::type_identity_t<T> const> x,
                   std::type_identity_t<T> const* weights, std::type_identity_t<T> const* bias,
@@ -270,8 +271,8 @@ void conv_forward(Space const& space, ConvGeometry const& geometry, Tile<std::ty
 /// threads. Inputs that no output reads are written as zero.
 /// Shape: dy holds touch(in), not clipped, with all output channels, zeros outside the global outputs; dx holds in.
 /// Moves: nothing.
-/// Fails: never.
-/// Source: docs/explanation, the phases of a strided convolution.
+/// Fails: as conv_forward.
+/// Source: each phase of the strides is a dense correlation, see cpu::PhaseAxis.
 template <class Space, class T, Poll Polling = NoPoll, class Kernels = ConvKernels<Space, T>>
 void conv_backward_data(Space const& space, ConvGeometry const& geometry, Tile<std::type_identity_t<T> const> dy,
                         std::type_identity_t<T> const* weights, Tile<std::type_identity_t<T>> dx, Box const& in,
@@ -284,7 +285,7 @@ void conv_backward_data(Space const& space, ConvGeometry const& geometry, Tile<s
 /// is not null. The sums' order is a function of geometry and box: a run repeats bit for bit on any number of threads.
 /// Shape: dy holds out; x holds required(out) with all input channels; dw and db are dense.
 /// Moves: nothing; the caller sums over the ranks.
-/// Fails: never.
+/// Fails: as conv_forward.
 template <class Space, class T, Poll Polling = NoPoll, class Kernels = ConvKernels<Space, T>>
 void conv_backward_filter(Space const& space, ConvGeometry const& geometry, Tile<std::type_identity_t<T> const> x,
                           Tile<std::type_identity_t<T> const> dy, Box const& out, std::type_identity_t<T>* dw,

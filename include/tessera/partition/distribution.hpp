@@ -39,6 +39,7 @@ namespace detail {
 
 template <class Tag>
 struct SplitOf {
+  static_assert(AxisTag<Tag>, "tessera::Distribution: name axes, such as Sample and Depth, or Split<Depth, 4>");
   static constexpr AxisId id = Tag::id;
   static constexpr std::int64_t count = dynamic;
 };

@@ -39,11 +39,14 @@ class Shard {
     return shard;
   }
 
-  /// A window onto the flat memory `storage` (which grows if need be) instead of memory of its own.
+  /// A window onto flat memory that is large enough, instead of memory of its own.
   static Shard on(Storage<T, Space> const& storage, Partition const& partition, std::int64_t rank, Box const& also) {
     Shard shard;
+    shard.place(partition, rank, also);
+    require(storage.capacity() >= shard.held_.volume(), "Shard::on", "the memory must hold ", shard.held_.volume(),
+            " elements, but holds ", storage.capacity(), "; allocate for a larger batch");
     shard.storage_ = storage;
-    shard.reform(partition, rank, also);
+    shard.tile_ = dense_tile(storage.data(), shard.held_);
     return shard;
   }
 

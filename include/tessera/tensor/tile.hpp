@@ -27,9 +27,10 @@ struct Tile {
     return position(n, d, h, w)[c];
   }
 
-  TESSERA_HD operator Tile<T const>() const
-    requires(!std::is_const_v<T>)
-  {
+  /// The same to read only. A template, because nvcc warns of a conversion to the type itself where T is const already.
+  template <class U>
+    requires(std::is_same_v<U, T const> && !std::is_const_v<T>)
+  TESSERA_HD operator Tile<U>() const {
     return {data,
             {origin[0], origin[1], origin[2], origin[3], origin[4]},
             {stride[0], stride[1], stride[2], stride[3]}};
