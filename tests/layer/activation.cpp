@@ -104,14 +104,17 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
   for (std::size_t i = 0; i < x.values.size(); i += 5) x.values[i] = 0;  // derivatives at 0 are as in PyTorch
   driver.forward(c.input, x, c.pass);
   driver.backward(dy, c.pass, c.adds ? &start : nullptr);
-  Expected e = expected_of<T>(c, x, dy);
-  if (c.adds)
-    for (std::size_t i = 0; i < x.values.size(); ++i) {
-      e.dx_error.values[i] += 2 * unit_roundoff<T> * (std::abs(start.values[i]) + std::abs(e.dx.values[i]));
-      e.dx.values[i] += start.values[i];
-    }
-  expect_owned("y", driver.y(), e.y, [&](std::size_t i) { return e.y_error.values[i]; });
-  expect_owned("dx", driver.dx(), e.dx, [&](std::size_t i) { return e.dx_error.values[i]; });
+  together([&] {
+    driver.expect_clean();
+    Expected e = expected_of<T>(c, x, dy);
+    if (c.adds)
+      for (std::size_t i = 0; i < x.values.size(); ++i) {
+        e.dx_error.values[i] += 2 * unit_roundoff<T> * (std::abs(start.values[i]) + std::abs(e.dx.values[i]));
+        e.dx.values[i] += start.values[i];
+      }
+    expect_owned("y", driver.y(), e.y, [&](std::size_t i) { return e.y_error.values[i]; });
+    expect_owned("dx", driver.dx(), e.dx, [&](std::size_t i) { return e.dx_error.values[i]; });
+  });
 }
 
 template <class T>

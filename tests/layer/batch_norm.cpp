@@ -125,7 +125,7 @@ struct Subject {
       } catch (Error const& error) {
         refused = std::string(error.what()).find("needs more than one value per channel") != std::string::npos;
       }
-      expect(refused, "one value per channel must be refused on every rank");
+      together([&] { expect(refused, "one value per channel must be refused on every rank"); });
       return;
     }
     driver.forward(input, x, pass);
@@ -137,12 +137,15 @@ struct Subject {
         r.dx.values[i] += start.values[i];
         r.dx_error.values[i] += 2 * norm.roundoff * (std::abs(start.values[i]) + std::abs(r.dx.values[i]));
       }
-    expect_owned("y", driver.y(), r.y, [&](std::size_t i) { return r.y_error.values[i]; });
-    expect_owned("dx", driver.dx(), r.dx, [&](std::size_t i) { return r.dx_error.values[i]; });
-    expect_values("dgamma", driver.gradient(".weight"), r.dgamma, r.dgamma_error);
-    expect_values("dbeta", driver.gradient(".bias"), r.dbeta, r.dbeta_error);
     if (training) move_running(moments);
-    check_running(moments);
+    together([&] {
+      driver.expect_clean();
+      expect_owned("y", driver.y(), r.y, [&](std::size_t i) { return r.y_error.values[i]; });
+      expect_owned("dx", driver.dx(), r.dx, [&](std::size_t i) { return r.dx_error.values[i]; });
+      expect_values("dgamma", driver.gradient(".weight"), r.dgamma, r.dgamma_error);
+      expect_values("dbeta", driver.gradient(".bias"), r.dbeta, r.dbeta_error);
+      check_running(moments);
+    });
   }
 
  private:

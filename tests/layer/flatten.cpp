@@ -42,8 +42,11 @@ void check(Partition const& input, RankGrid<Whole> const& ranks, bool adds, std:
     driver.backward(dy, {}, adds ? &start : nullptr);
     HostTensor dx = unflatten(dy, part.shape());
     if (adds) dx = oracle::cell_by_cell(dx, start, [](double a, double b) { return a + b; });
-    expect_owned("y", driver.y(), flat, [](std::size_t) { return 0.0; });
-    expect_owned("dx", driver.dx(), dx, [](std::size_t) { return 0.0; });
+    together([&] {
+      driver.expect_clean();
+      expect_owned("y", driver.y(), flat, [](std::size_t) { return 0.0; });
+      expect_owned("dx", driver.dx(), dx, [](std::size_t) { return 0.0; });
+    });
   };
   try {
     batch(input);

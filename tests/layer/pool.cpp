@@ -119,26 +119,29 @@ void check_batch(Case const& c, Partition const& input, Driver<T>& driver, std::
   driver.forward(input, x);
   driver.backward(dy, {}, c.adds ? &start : nullptr);
 
-  std::int64_t const taps = c.windows[0].kernel * c.windows[1].kernel * c.windows[2].kernel;
-  HostTensor dx, dx_size;
-  if (c.largest) {
-    auto const forward = oracle::max_pool(pool, x);
-    expect_owned("y", driver.y(), forward.y, [](std::size_t) { return 0.0; });
-    dx = oracle::max_pool_backward(forward, in, dy);
-    dx_size = oracle::max_pool_backward(forward, in, dy, true);
-  } else {
-    HostTensor const size = oracle::average_pool(pool, x, c.count_padding, true);
-    expect_owned("y", driver.y(), oracle::average_pool(pool, x, c.count_padding),
-                 [&](std::size_t i) { return gamma_n<T>(taps + 2) * size.values[i]; });
-    dx = oracle::average_pool_backward(pool, in, dy, c.count_padding);
-    dx_size = oracle::average_pool_backward(pool, in, dy, c.count_padding, true);
-  }
-  if (c.adds)
-    for (std::size_t i = 0; i < dx.values.size(); ++i) {
-      dx.values[i] += start.values[i];
-      dx_size.values[i] += std::abs(start.values[i]);
+  together([&] {
+    driver.expect_clean();
+    std::int64_t const taps = c.windows[0].kernel * c.windows[1].kernel * c.windows[2].kernel;
+    HostTensor dx, dx_size;
+    if (c.largest) {
+      auto const forward = oracle::max_pool(pool, x);
+      expect_owned("y", driver.y(), forward.y, [](std::size_t) { return 0.0; });
+      dx = oracle::max_pool_backward(forward, in, dy);
+      dx_size = oracle::max_pool_backward(forward, in, dy, true);
+    } else {
+      HostTensor const size = oracle::average_pool(pool, x, c.count_padding, true);
+      expect_owned("y", driver.y(), oracle::average_pool(pool, x, c.count_padding),
+                   [&](std::size_t i) { return gamma_n<T>(taps + 2) * size.values[i]; });
+      dx = oracle::average_pool_backward(pool, in, dy, c.count_padding);
+      dx_size = oracle::average_pool_backward(pool, in, dy, c.count_padding, true);
     }
-  expect_owned("dx", driver.dx(), dx, [&](std::size_t i) { return gamma_n<T>(taps + 3) * dx_size.values[i]; });
+    if (c.adds)
+      for (std::size_t i = 0; i < dx.values.size(); ++i) {
+        dx.values[i] += start.values[i];
+        dx_size.values[i] += std::abs(start.values[i]);
+      }
+    expect_owned("dx", driver.dx(), dx, [&](std::size_t i) { return gamma_n<T>(taps + 3) * dx_size.values[i]; });
+  });
 }
 
 template <class T, class Spec>

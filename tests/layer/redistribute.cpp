@@ -32,11 +32,14 @@ void check(RankGrid<From> const& ranks, Partition const& input, Spec const& spec
                        dy = whole_numbers(part.shape(), seed + 2, 9);
       driver.forward(part, x);
       driver.backward(dy, {}, adds ? &start : nullptr);
-      expect(driver.y().partition().grid().counts() == to, "the output is not cut as it was asked for");
-      expect(driver.dx().partition() == part, "the gradient is not cut as the input is");
-      expect_owned("y", driver.y(), x, [](std::size_t) { return 0.0; });
-      expect_owned("dx", driver.dx(), adds ? oracle::cell_by_cell(dy, start, [](double a, double b) { return a + b; }) : dy,
-                   [](std::size_t) { return 0.0; });
+      together([&] {
+        driver.expect_clean();
+        expect(driver.y().partition().grid().counts() == to, "the output is not cut as it was asked for");
+        expect(driver.dx().partition() == part, "the gradient is not cut as the input is");
+        expect_owned("y", driver.y(), x, [](std::size_t) { return 0.0; });
+        expect_owned("dx", driver.dx(), adds ? oracle::cell_by_cell(dy, start, [](double a, double b) { return a + b; }) : dy,
+                     [](std::size_t) { return 0.0; });
+      });
     };
     batch(input);
     if (input.blocks(AxisId::sample).balanced()) {

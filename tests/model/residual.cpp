@@ -132,15 +132,18 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
 
     driver.forward(part, x);
     driver.backward(dy, {}, c.adds ? &start : nullptr);
-    expect_owned("y", driver.y(), y, exactly);
-    expect_owned("dx", driver.dx(), dx, exactly);
-    auto const gradient = [&](char const* name, oracle::Conv const& conv, HostTensor const& from, HostTensor const& error) {
-      auto const expected = in_torch_order(conv, oracle::conv_backward_filter(conv, from, error));
-      expect_values(name, driver.gradient(name), expected, std::vector<double>(expected.size(), 0.0));
-    };
-    gradient("conv1.weight", one, x, da);
-    gradient("conv2.weight", two, a, db);
-    if (c.has_shortcut()) gradient("conv3.weight", aside, x, ds);
+    together([&] {
+      driver.expect_clean();
+      expect_owned("y", driver.y(), y, exactly);
+      expect_owned("dx", driver.dx(), dx, exactly);
+      auto const gradient = [&](char const* name, oracle::Conv const& conv, HostTensor const& from, HostTensor const& error) {
+        auto const expected = in_torch_order(conv, oracle::conv_backward_filter(conv, from, error));
+        expect_values(name, driver.gradient(name), expected, std::vector<double>(expected.size(), 0.0));
+      };
+      gradient("conv1.weight", one, x, da);
+      gradient("conv2.weight", two, a, db);
+      if (c.has_shortcut()) gradient("conv3.weight", aside, x, ds);
+    });
   };
   batch(c.input, c.seed);
   if (c.input.blocks(AxisId::sample).balanced() && c.samples < c.input.shape().sample) {

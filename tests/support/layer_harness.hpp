@@ -17,6 +17,7 @@
 #include <malloc.h>
 #endif
 
+#include "support/distributed_property.hpp"
 #include "support/host_tensor.hpp"
 #include "tessera/comm/rank_grid.hpp"
 #include "tessera/core/error.hpp"
@@ -64,6 +65,14 @@ inline bool near(double got, double expected, double bound) {
 
 inline void expect(bool holds, std::string const& what) {
   if (!holds) throw Error(what);
+}
+
+/// Runs checks that may fail on some ranks only. All ranks go on, or all throw what the lowest failing rank says: nobody is
+/// left waiting in what comes next. Collective.
+template <class F>
+void together(F const& checks) {
+  auto const all = detail::agreed(detail::opinion_on(checks), MPI_COMM_WORLD);
+  if (all.verdict != detail::holds) throw Error(all.reason);
 }
 
 template <class Visit>
@@ -155,8 +164,10 @@ class Driver {
     poison(y_);
     fill_owned(x_, x);
     layer_->forward(pass, x_, y_);
-    expect_untouched("y", y_);
-    expect_owned("x after forward", x_, x, [](std::size_t) { return 0.0; });
+    note([&] {
+      expect_untouched("y", y_);
+      expect_owned("x after forward", x_, x, [](std::size_t) { return 0.0; });
+    });
   }
 
   /// dx is written, or added to `start` if there is one; without_dx as for a network's first layer. Gradients are summed
@@ -175,12 +186,27 @@ class Driver {
                      start != nullptr ? Accumulate::add : Accumulate::write);
     layer_->for_each_parameter([](Parameter<T, Host>& p) { p.start_reduction(); });
     layer_->for_each_parameter([](Parameter<T, Host>& p) { p.finish_reduction(); });
-    expect_untouched("dx", dx_);
-    expect_owned("dy after backward", dy_, dy, [](std::size_t) { return 0.0; });
+    note([&] {
+      expect_untouched("dx", dx_);
+      expect_owned("dy after backward", dy_, dy, [](std::size_t) { return 0.0; });
+    });
   }
+
+  /// Throws what was wrong, on this rank, with cells that the layer had no business to write.
+  void expect_clean() const { expect(failure_.empty(), failure_); }
 
  private:
   static constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+
+  /// Keeps the first failure for later: the other ranks go on.
+  template <class F>
+  void note(F const& checks) {
+    try {
+      checks();
+    } catch (Error const& error) {
+      if (failure_.empty()) failure_ = error.what();
+    }
+  }
 
   Parameter<T, Host>& find(std::string const& ending) {
     Parameter<T, Host>* found = nullptr;
@@ -228,6 +254,7 @@ class Driver {
   int rank_;
   std::unique_ptr<Layer<T, Host>> layer_;
   Tensor x_, y_, dy_, dx_;
+  std::string failure_;
 };
 
 }  // namespace tessera::test
