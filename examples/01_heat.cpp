@@ -51,21 +51,26 @@ int main(int argc, char** argv) {
   // MPI and Kokkos start here, and end with the program.
   tessera::Environment env(argc, argv);
 
+  // [cut]
   // The box is cut along its depth, into as many slabs as there are ranks. Any other cut changes these two lines only:
   // Distribution<Depth, Width>, and ranks(env.world(), {.depth = 2, .width = 2}), make four columns.
   using Cut = tessera::Distribution<tessera::axes::Depth>;
   tessera::RankGrid<Cut> ranks(env.world());
+  // [end]
 
+  // [halo]
   // Two fields of n^3 cells. Each rank stores its own cells, and one more on every side: what the stencil reads there
   // belongs to other ranks, or comes around from the far side of the box. A halo fetches it.
   tessera::Tensor<double, 3, Cut> u(ranks, {.space = {n, n, n}}, 1), next(ranks, {.space = {n, n, n}}, 1);
   tessera::Halo halo(u, 1, tessera::Padding::circular);
+  // [end]
 
   // Kernels run over the cells that this rank owns.
   auto const& [samples, depth, height, width, channels] = u.owned().axis;
   Kokkos::MDRangePolicy<Kokkos::Rank<3>, Kokkos::IndexType<std::int64_t>> const cells(
       {depth.begin, height.begin, width.begin}, {depth.end, height.end, width.end});
 
+  // [steps]
   // The simulation itself.
   int const steps = 100;
   Kokkos::parallel_for("begin", cells, Begin{u.tile()});
@@ -74,6 +79,7 @@ int main(int argc, char** argv) {
     Kokkos::parallel_for("step", cells, Step{u.tile(), next.tile()});
     std::swap(u, next);
   }
+  // [end]
 
   // The exact solution is the same wave, lower: each axis lowers it by exp(-(2 pi)^2 t).
   double const time = steps * rate / double(n * n), exact = std::exp(-3 * std::pow(2 * pi, 2) * time);

@@ -16,10 +16,24 @@ using namespace tessera::axes;
 using Spatial = tessera::Distribution<Sample, Depth, Height, Width>;
 using Whole = tessera::Distribution<Sample>;
 
+/// Counts from the text of --split; without one, all ranks along depth.
+inline tessera::Counts split(std::string const& text, int ranks) {
+  if (text.empty()) return {.depth = ranks};
+  tessera::Counts const counts = tessera::parse_counts(text);
+  tessera::require(counts.channel == 1, "cosmoflow", "--split must cut sample, depth, height or width, but '", text,
+                   "' cuts channel");
+  double parts = 1.0;
+  for (tessera::AxisId axis : tessera::rank_order) parts *= static_cast<double>(counts[axis]);
+  tessera::require(parts == ranks, "cosmoflow", "--split must make as many parts as there are ranks, but '", text, "' makes ",
+                   parts, " and there are ", ranks, "; change the split or the number of ranks");
+  return counts;
+}
+
 /// How often a cube can be halved before 2 cells are left along its shortest side.
 inline int halvings(tessera::Shape const& sample) {
   std::int64_t side = std::min({sample.depth, sample.height, sample.width});
-  tessera::require(side >= 16, "cosmoflow", "a sample must have at least 16 cells along each side, but it has ", side);
+  tessera::require(side >= 16, "cosmoflow", "a sample must have at least 16 cells along each side, but it has ", sample.depth,
+                   " x ", sample.height, " x ", sample.width);
   int count = 0;
   for (; side > 3; side = (side + 1) / 2) ++count;
   return count;
@@ -60,7 +74,7 @@ tessera::Model<T> mlperf_network(tessera::RankGrid<Spatial> const& ranks, tesser
 template <class T>
 tessera::Model<T> network(std::string const& name, tessera::RankGrid<Spatial> const& ranks,
                           tessera::SampleShape<3> const& sample, bool with_norm) {
-  tessera::require(name == "paper" || name == "mlperf", "cosmoflow", "the network must be 'paper' or 'mlperf', not '", name, "'");
+  tessera::require(name == "paper" || name == "mlperf", "cosmoflow", "--network must be paper or mlperf, not '", name, "'");
   return name == "paper" ? paper_network<T>(ranks, sample, with_norm) : mlperf_network<T>(ranks, sample, with_norm);
 }
 

@@ -5,13 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "networks.hpp"
 #include "tessera/io/hdf5.hpp"
 #include "tessera/io/weights.hpp"
+#include "tessera/io/whole_file.hpp"
 
 namespace cosmoflow {
 
@@ -30,11 +31,15 @@ CLI::App* add_predict(CLI::App& app, PredictOptions& o) {
 
 void predict(PredictOptions const& o, tessera::Communicator<tessera::Mpi> const& world) {
   tessera::require(o.batch >= 1, "predict", "--batch must be at least 1, it is ", o.batch);
-  tessera::Counts counts{.depth = world.size()};
-  if (!o.split.empty()) counts = tessera::parse_counts(o.split);
+  tessera::Counts const counts = split(o.split, world.size());
   tessera::RankGrid<Spatial> const ranks(world, counts);
-  tessera::io::Hdf5Source data(
-      o.data, {.transform = o.log_input ? tessera::io::Transform::log1p : tessera::io::Transform::none});
+  std::optional<tessera::io::Hdf5Source> source;
+  tessera::agreed(world, [&] {
+    using tessera::io::Transform;
+    source.emplace(o.data, tessera::io::Hdf5Options{.transform = o.log_input ? Transform::log1p : Transform::none});
+    if (world.rank() == 0) tessera::io::check_place("predict", o.out);
+  });
+  tessera::io::Hdf5Source& data = *source;
   auto net = network<float>(o.network, ranks, data.sample_shape(), o.norm);
   net.allocate(std::min(o.batch, data.size()));
   tessera::io::load_weights(net, o.weights);
@@ -51,10 +56,7 @@ void predict(PredictOptions const& o, tessera::Communicator<tessera::Mpi> const&
   }
   tessera::agreed(world, [&] {
     if (world.rank() != 0) return;
-    std::ofstream file(o.out);
-    file << out.dump(1) << '\n';
-    file.flush();
-    tessera::require(file.good(), "predict", "the file '", o.out, "' must be writable");
+    tessera::io::write_whole_file("predict", o.out, out.dump(1) + '\n');
     std::printf("predict: wrote '%s', %lld universes\n", o.out.c_str(), static_cast<long long>(data.size()));
   });
 }

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "networks.hpp"
 #include "tessera/io/hdf5.hpp"
 #include "tessera/io/weights.hpp"
+#include "tessera/io/whole_file.hpp"
 
 namespace cosmoflow {
 namespace {
@@ -52,11 +52,31 @@ std::vector<double> error_ratios(tessera::io::Hdf5Source& data, std::vector<Real
   return error;
 }
 
-void write_text(std::string const& path, std::string const& text) {
-  std::ofstream out(path);
-  out << text << '\n';
-  out.flush();
-  tessera::require(out.good(), "cosmoflow", "the file '", path, "' must be writable");
+void check(TrainOptions const& o) {
+  using tessera::require;
+  require(o.batch >= 1, "train", "--batch must be at least 1, it is ", o.batch);
+  require(o.micro_batch >= 0, "train", "--micro-batch must be at least 0, it is ", o.micro_batch);
+  require(o.epochs >= 1, "train", "--epochs must be at least 1, it is ", o.epochs);
+  require(o.rate > 0.0 && std::isfinite(o.rate), "train", "--rate must be positive and finite, it is ", o.rate);
+}
+
+/// "16 x 16 x 16 x 1 cells with 4 values".
+std::string sample_text(tessera::io::Hdf5Source const& data) {
+  tessera::Shape const s = data.input_shape();
+  return tessera::detail::text(s.depth, " x ", s.height, " x ", s.width, " x ", s.channel, " cells with ",
+                               data.target_shape().channel, " values");
+}
+
+/// The samples must fit the network and each other.
+void check(TrainOptions const& o, tessera::io::Hdf5Source const& data, std::optional<tessera::io::Hdf5Source> const& validation) {
+  auto const values = data.target_shape().channel;
+  auto const outputs = static_cast<std::int64_t>(names.size());
+  tessera::require(values == outputs, "train", "dataset 'y' of '", o.data, "' must hold the ", outputs,
+                   " values that the network predicts, but it holds ", values);
+  if (!validation) return;
+  tessera::require(validation->input_shape() == data.input_shape() && validation->target_shape() == data.target_shape(), "train",
+                   "'", o.validation, "' must hold samples like those of '", o.data, "', ", sample_text(data),
+                   ", but its samples have ", sample_text(*validation));
 }
 
 /// One line that follows the training, on a terminal in place, else now and then.
@@ -97,7 +117,7 @@ CLI::App* add_train(CLI::App& app, TrainOptions& o) {
   sub->add_option("--seed", o.seed, "Of initial weights, order, dropout and flips")->capture_default_str();
   sub->add_flag("--norm,!--no-norm", o.norm, "Batch norm after each convolution (default: on)");
   sub->add_flag("--flips,!--no-flips", o.flips, "Mirror universes at random (default: on)");
-  sub->add_flag("--decay,!--constant-rate", o.decay, "Let the rate fall linearly to zero (default: on)");
+  sub->add_flag("--decay,!--constant-rate", o.decay, "Let the rate rise over the first tenth, and fall linearly to zero from a third on (default: on)");
   sub->add_flag("--log,!--raw", o.log_input, "Train on log(1 + counts) (default: on)");
   sub->add_option("--metrics", o.metrics, "JSON file for losses, ratios and bytes read");
   sub->add_option("--weights", o.weights, "HDF5 file for the trained weights");
@@ -105,18 +125,20 @@ CLI::App* add_train(CLI::App& app, TrainOptions& o) {
 }
 
 void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& world) {
-  tessera::require(o.batch >= 1 && o.micro_batch >= 0 && o.epochs >= 1, "train",
-                   "--batch and --epochs must be at least 1 and --micro-batch at least 0, but they are ", o.batch, ", ", o.epochs,
-                   " and ", o.micro_batch);
-  tessera::require(o.rate > 0.0, "train", "--rate must be positive, it is ", o.rate);
-  tessera::Counts counts{.depth = world.size()};
-  if (!o.split.empty()) counts = tessera::parse_counts(o.split);
+  check(o);
+  tessera::Counts const counts = split(o.split, world.size());
   tessera::RankGrid<Spatial> const ranks(world, counts);
 
   tessera::io::Hdf5Options const form{.transform = o.log_input ? tessera::io::Transform::log1p : tessera::io::Transform::none};
-  tessera::io::Hdf5Source data(o.data, form);
-  std::optional<tessera::io::Hdf5Source> validation;
-  if (!o.validation.empty()) validation.emplace(o.validation, form);
+  std::optional<tessera::io::Hdf5Source> training, validation;
+  tessera::agreed(world, [&] {
+    training.emplace(o.data, form);
+    if (!o.validation.empty()) validation.emplace(o.validation, form);
+    check(o, *training, validation);
+    for (std::string const& path : {o.metrics, o.weights})
+      if (!path.empty() && world.rank() == 0) tessera::io::check_place("train", path);
+  });
+  tessera::io::Hdf5Source& data = *training;
 
   auto net = network<Real>(o.network, ranks, data.sample_shape(), o.norm);
   bool const speaks = world.rank() == 0;
@@ -134,8 +156,9 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   std::int64_t const steps = o.epochs * ((data.size() + o.batch - 1) / o.batch);
   Json epochs = Json::array();
   tessera::FitOptions fit{.epochs = o.epochs, .batch = o.batch, .micro_batch = o.micro_batch, .seed = o.seed};
-  // The first half at full rate: batch statistics settle only as the rate falls.
-  if (o.decay && steps > 1) fit.schedule = tessera::linear_decay(steps / 3, steps);
+  // Adam's first steps are as large as all others, and too large before its averages mean anything; and running
+  // statistics follow the weights only as the rate falls.
+  if (o.decay && steps >= 10) fit.schedule = tessera::warm_up(steps / 10, tessera::linear_decay(steps / 3, steps));
   ProgressLine line(speaks);
   fit.on_step = std::ref(line);
   fit.on_epoch = [&](tessera::EpochReport const& r) {
@@ -161,7 +184,7 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   if (speaks)
     std::printf("train: read %.1f MB of training data in all, %.1f MB on the busiest rank\n", static_cast<double>(all) / 1e6,
                 static_cast<double>(most) / 1e6);
-  if (validation && data.target_shape().channel == 4) {
+  if (validation) {
     auto const ratios = error_ratios(*validation, tessera::predict(net, *validation, o.batch), mean_target(data));
     for (std::size_t k = 0; k < names.size(); ++k) {
       metrics["ratios"][names[k]] = ratios[k];
@@ -169,7 +192,7 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
     }
   }
   tessera::agreed(world, [&] {
-    if (speaks && !o.metrics.empty()) write_text(o.metrics, metrics.dump(2));
+    if (speaks && !o.metrics.empty()) tessera::io::write_whole_file("train", o.metrics, metrics.dump(2) + '\n');
   });
   if (!o.weights.empty()) tessera::io::save_weights(net, o.weights);
 }

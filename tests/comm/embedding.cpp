@@ -25,13 +25,17 @@ void check(bool holds, char const* what) {
   std::fprintf(stderr, "embedding: %s must hold\n", what);
 }
 
+// [types]
 using Rows = tessera::Distribution<tessera::axes::Height>;
 using View = Kokkos::View<float*****, Kokkos::LayoutRight, Kokkos::HostSpace>;
 using Host = Kokkos::DefaultHostExecutionSpace;
+// [end]
 
 /// A 2-D field of 10 x 6 cells with two components; ranks own rows [0,1), [1,7), [7,10), and hold a ghost cell around.
+// [blocks]
 constexpr std::int64_t height = 10, width = 6;
 constexpr std::int64_t boundaries[] = {0, 1, 7, 10};
+// [end]
 
 float value(std::int64_t h, std::int64_t w, std::int64_t c) { return static_cast<float>(100 * h + 10 * w + c); }
 
@@ -40,6 +44,7 @@ void exchange_halos(MPI_Comm comm) {
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
 
+  // [memory]
   // The application's own memory: allocated and filled without Tessera.
   std::int64_t const begin = boundaries[rank], end = boundaries[rank + 1];
   View const cells("the application's cells", 1, 1, static_cast<std::size_t>(end - begin + 2),
@@ -48,18 +53,23 @@ void exchange_halos(MPI_Comm comm) {
   auto const cell = [&](std::int64_t h, std::int64_t w, std::int64_t c) -> float& {
     return cells(0, 0, h - begin + 1, w + 1, c);
   };
+  // [end]
   for (std::int64_t h = begin; h < end; ++h)
     for (std::int64_t w = 0; w < width; ++w)
       for (std::int64_t c = 0; c < 2; ++c) cell(h, w, c) = value(h, w, c);
 
+  // [wrap]
   RankGrid<Rows> const ranks(Communicator<Mpi>::borrow(comm));
   Blocks const rows = Blocks::at({std::begin(boundaries), std::end(boundaries)});
   Partition const partition(ranks.grid(), {Blocks(1, 1), Blocks(1, 1), rows, Blocks(width, 1), Blocks(2, 1)});
   Box const held{{{0, 1}, {0, 1}, {begin - 1, end + 1}, {-1, width + 1}, {0, 2}}};
   Tensor<float, 2, Rows, Host> const field(ranks, partition, held, cells);
+  // [end]
   check(field.view().data() == cells.data(), "that the application's memory is used as it is");
+  // [fill]
   Halo halo(field, 1, Padding::circular);
   halo.fill(field);
+  // [end]
 
   bool right = true;
   for (std::int64_t h = begin - 1; h < end + 1; ++h)
@@ -88,10 +98,12 @@ int main(int argc, char** argv) {
 
   MPI_Comm part = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, rank < 3 ? 0 : MPI_UNDEFINED, rank, &part);
+  // [scope]
   if (part != MPI_COMM_NULL) {
     tessera::Environment const env(argc, argv);  // for its error reports; not needed otherwise
     exchange_halos(part);
   }
+  // [end]
   check(std::get_terminate() == handler, "that the application's terminate handler is back");
 
   // Tessera is gone; MPI, the communicator and Kokkos are not.

@@ -4,9 +4,11 @@
 
 import argparse
 import random
-import subprocess
 import sys
-import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from job import judge  # noqa: E402
 
 PLACE = "throws: place {} must not be reached; this is meant"
 RANK = "throws: rank {} must not go on; this is meant"
@@ -28,25 +30,6 @@ def cases(places):
     yield ["guarded", "2"], RANK.format(2)
     yield ["agreed", "3"], RANK.format(3)
     yield ["none"], None
-
-
-def judge(command, message, limit):
-    """What is wrong with how the job ended, or nothing."""
-    began = time.monotonic()
-    try:
-        job = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=6 * limit)
-    except subprocess.TimeoutExpired:
-        return f"hangs: still there after {6 * limit} s"
-    seconds = time.monotonic() - began
-    lines = [line for line in job.stdout.splitlines() if "tessera: error:" in line]
-    wanted = [] if message is None else ["tessera: error: " + message]
-    if (job.returncode == 0) != (message is None):
-        return f"ends with {job.returncode}:\n{job.stdout}"
-    if seconds > limit:
-        return f"takes {seconds:.1f} s, more than {limit} s:\n{job.stdout}"
-    if lines != wanted:
-        return f"prints {lines} instead of {wanted}"
-    return ""
 
 
 def main():

@@ -37,3 +37,10 @@ fi
 if [[ $hdf5 == ON ]]; then
   (cd "$work" && "$mpirun" -n 2 "$work/build/consumer_hdf5")
 fi
+
+# The project of README.md, with the installed package.
+if [[ $way == package && $hdf5 == ON ]]; then
+  cmake -S "$here/readme" -B "$work/readme" -Dtessera_ROOT="$work/prefix"
+  cmake --build "$work/readme"
+  "$mpirun" -n 2 "$work/readme/my_program"
+fi

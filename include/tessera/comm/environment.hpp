@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +13,9 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "tessera/comm/mpi.hpp"
 #include "tessera/core/error.hpp"
@@ -115,19 +118,38 @@ class Environment {
   }
 
  private:
-  static void start_kokkos(int& argc, char**& argv) {
-    bool chosen = std::getenv("OMP_NUM_THREADS") != nullptr || std::getenv("KOKKOS_NUM_THREADS") != nullptr;
-    for (int i = 1; i < argc && !chosen; ++i) chosen = std::string(argv[i]).starts_with("--kokkos-num-threads");
-    if (chosen) return Kokkos::initialize(argc, argv);
-    int const ranks = detail::local_ranks(MPI_COMM_WORLD);
-    int const cores = static_cast<int>(std::thread::hardware_concurrency());
-    int const threads = cores > ranks ? cores / ranks : 1;
-    Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0)
-      std::clog << "tessera: " << threads << (threads == 1 ? " thread" : " threads") << " on each of " << ranks
-                << (ranks == 1 ? " rank" : " ranks") << " of this node (OMP_NUM_THREADS chooses another number)\n";
+  /// Kokkos is given the arguments that are meant for it, which leave argv, and no others: it would answer --help.
+  static void start_kokkos(int& argc, char** argv) {
+    std::vector<std::string> words{argc > 0 ? argv[0] : "tessera"};
+    int kept = argc > 0 ? 1 : 0;
+    for (int i = 1; i < argc; ++i) {
+      if (std::string_view(argv[i]).starts_with("--kokkos-")) words.emplace_back(argv[i]);
+      else argv[kept++] = argv[i];
+    }
+    if (kept < argc) argv[kept] = nullptr;
+    argc = kept;
+
+    bool const chosen = std::getenv("OMP_NUM_THREADS") != nullptr || std::getenv("KOKKOS_NUM_THREADS") != nullptr ||
+                        std::any_of(words.begin(), words.end(), [](std::string const& word) {
+                          return word.starts_with("--kokkos-num-threads");
+                        });
+    if (!chosen) {
+      int const ranks = detail::local_ranks(MPI_COMM_WORLD);
+      int const cores = static_cast<int>(std::thread::hardware_concurrency());
+      int const threads = cores > ranks ? cores / ranks : 1;
+      words.push_back("--kokkos-num-threads=" + std::to_string(threads));
+      words.emplace_back("--kokkos-disable-warnings");
+      int rank = 0;
+      MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+      if (rank == 0)
+        std::clog << "tessera: " << threads << (threads == 1 ? " thread" : " threads") << " on each of " << ranks
+                  << (ranks == 1 ? " rank" : " ranks") << " of this node (OMP_NUM_THREADS chooses another number)\n";
+    }
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    int count = static_cast<int>(words.size());
+    Kokkos::initialize(count, pointers.data());
   }
 
   int unwinding_;

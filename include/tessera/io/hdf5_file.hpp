@@ -3,8 +3,13 @@
 #pragma once
 
 #include <hdf5.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +73,13 @@ inline std::string hdf5_reason() {
   return reason.empty() ? "unknown reason" : reason;
 }
 
+/// Extents as text, for messages.
+inline std::string shape_text(std::vector<hsize_t> const& extents) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < extents.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(extents[i]);
+  return text + ")";
+}
+
 /// The element types of data files.
 enum class FileType { int8, uint8, int16, uint16, int32, float32, float64 };
 
@@ -104,16 +116,21 @@ decltype(auto) with_type(FileType type, Use use) {
 /// A dataset opened for reading by one process, with the POSIX driver. Boxes are read in the file's own element type.
 class Hdf5Dataset {
  public:
+  /// `who` begins the messages.
   /// Fails: naming file and dataset, if the file cannot be opened, lacks the dataset, or holds another kind of type.
-  Hdf5Dataset(std::string const& path, std::string name) : path_(path), name_(std::move(name)) {
+  Hdf5Dataset(std::string who, std::string const& path, std::string name)
+      : who_(std::move(who)), path_(path), name_(std::move(name)) {
     H5open();
     detail::Hdf5Quiet const quiet;
-    file_ = {H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose};
-    require(file_.valid(), "Hdf5Source", "the file '", path, "' must be a readable, whole HDF5 file: ", detail::hdf5_reason());
-    bool const there = H5Lexists(file_.get(), name_.c_str(), H5P_DEFAULT) > 0;
-    require(there, "Hdf5Source", "the file '", path, "' must hold a dataset '", name_, "'; name the right one, or look with h5ls");
+    open_file();
+    // A name such as a/b leads through groups, each of which must be there before the next is asked for.
+    bool there = true;
+    for (std::size_t end = name_.find('/', 1); there && end != std::string::npos; end = name_.find('/', end + 1))
+      there = H5Lexists(file_.get(), name_.substr(0, end).c_str(), H5P_DEFAULT) > 0;
+    there = there && H5Lexists(file_.get(), name_.c_str(), H5P_DEFAULT) > 0;
+    require(there, who_, "the file '", path_, "' must hold a dataset '", name_, "', but it holds ", content());
     set_ = {H5Dopen2(file_.get(), name_.c_str(), H5P_DEFAULT), H5Dclose};
-    require(set_.valid(), "Hdf5Source", "'", name_, "' in '", path, "' must be a dataset: ", detail::hdf5_reason());
+    require(set_.valid(), who_, "'", name_, "' in '", path_, "' must be a dataset, but HDF5 says: ", detail::hdf5_reason());
     detail::Hdf5Handle const space(H5Dget_space(set_.get()), H5Sclose);
     int const rank = H5Sget_simple_extent_ndims(space.get());
     extents_.resize(static_cast<std::size_t>(rank < 0 ? 0 : rank));
@@ -127,13 +144,6 @@ class Hdf5Dataset {
   detail::FileType type() const { return type_; }
   std::size_t element_bytes() const { return H5Tget_size(detail::memory_type(type_)); }
 
-  /// The extents as text, for messages.
-  std::string shape_text() const {
-    std::string text = "(";
-    for (std::size_t i = 0; i < extents_.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(extents_[i]);
-    return text + ")";
-  }
-
   /// Reads a box into dense memory of the file's element type.
   void read(std::vector<hsize_t> const& start, std::vector<hsize_t> const& count, void* cells) const {
     detail::Hdf5Quiet const quiet;
@@ -141,11 +151,41 @@ class Hdf5Dataset {
     detail::Hdf5Handle const to(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr), H5Sclose);
     bool const read = H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr) >= 0 &&
                       H5Dread(set_.get(), detail::memory_type(type_), to.get(), from.get(), H5P_DEFAULT, cells) >= 0;
-    require(read, "Hdf5Source", "reading dataset '", name_, "' of '", path_, "' must succeed: ", detail::hdf5_reason(),
-            "; the file may be truncated or damaged");
+    require(read, who_, "dataset '", name_, "' of '", path_, "' must be readable, but HDF5 says: ", detail::hdf5_reason(),
+            "; the file may be damaged: make it or copy it again");
   }
 
  private:
+  void open_file() {
+    errno = 0;
+    struct stat there {};
+    bool const found = ::stat(path_.c_str(), &there) == 0 && (S_ISDIR(there.st_mode) || ::access(path_.c_str(), R_OK) == 0);
+    require(found, who_, "the file '", path_, "' must be there and readable (", std::strerror(errno), ")");
+    require(!S_ISDIR(there.st_mode), who_, "'", path_, "' must be an HDF5 file, but it is a folder");
+    file_ = {H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose};
+    if (file_.valid()) return;
+    std::string const reason = detail::hdf5_reason();
+    require(H5Fis_hdf5(path_.c_str()) > 0, who_, "the file '", path_, "' must be an HDF5 file, but it ",
+            there.st_size == 0 ? "is empty" : "does not begin like one");
+    throw Error(tessera::detail::text(who_, ": the file '", path_, "' must be a whole HDF5 file, but HDF5 says: ", reason,
+                                      "; make it or copy it again"));
+  }
+
+  /// The names at the top of the file, for a message.
+  std::string content() const {
+    constexpr hsize_t most = 12;
+    H5G_info_t info{};
+    H5Gget_info(file_.get(), &info);
+    std::string names;
+    for (hsize_t i = 0; i < info.nlinks && i < most; ++i) {
+      char name[64] = {};
+      H5Lget_name_by_idx(file_.get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name, H5P_DEFAULT);
+      names += (i == 0 ? "'" : ", '") + std::string(name) + "'";
+    }
+    if (info.nlinks > most) names += " and " + std::to_string(info.nlinks - most) + " more";
+    return names.empty() ? "nothing" : names;
+  }
+
   detail::FileType file_type() const {
     using detail::FileType;
     detail::Hdf5Handle const type(H5Dget_type(set_.get()), H5Tclose);
@@ -157,11 +197,13 @@ class Hdf5Dataset {
     if (kind == H5T_INTEGER && bytes == 1) return is_signed ? FileType::int8 : FileType::uint8;
     if (kind == H5T_INTEGER && bytes == 2) return is_signed ? FileType::int16 : FileType::uint16;
     if (kind == H5T_INTEGER && bytes == 4 && is_signed) return FileType::int32;
-    throw Error(tessera::detail::text("Hdf5Source: dataset '", name_, "' of '", path_,
-                                      "' must hold int8, uint8, int16, uint16, int32, float or double, but it holds another type"));
+    throw Error(tessera::detail::text(who_, ": dataset '", name_, "' of '", path_,
+                                      "' must hold int8, uint8, int16, uint16, int32, float or double, but it holds ",
+                                      kind == H5T_INTEGER || kind == H5T_FLOAT ? "numbers of another size or sign"
+                                                                               : "something else than numbers"));
   }
 
-  std::string path_, name_;
+  std::string who_, path_, name_;
   detail::Hdf5Handle file_, set_;
   std::vector<hsize_t> extents_;
   detail::FileType type_ = detail::FileType::float32;

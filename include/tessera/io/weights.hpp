@@ -2,13 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fcntl.h>
 #include <hdf5.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -16,6 +13,7 @@
 #include "tessera/comm/environment.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/io/hdf5_file.hpp"
+#include "tessera/io/whole_file.hpp"
 #include "tessera/model/model.hpp"
 
 namespace tessera::io {
@@ -24,26 +22,49 @@ namespace detail {
 
 /// A small dataset, written whole.
 template <class T>
-void write_dataset(hid_t file, std::string const& name, std::vector<std::int64_t> const& shape, std::vector<T> const& values) {
+void write_dataset(hid_t file, std::string const& name, std::vector<std::int64_t> const& shape,
+                   std::vector<T> const& values) {
   std::vector<hsize_t> const extents(shape.begin(), shape.end());
   Hdf5Handle const space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose);
   hid_t const type = std::is_same_v<T, float> ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
-  Hdf5Handle const set(H5Dcreate2(file, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+  Hdf5Handle const set(H5Dcreate2(file, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                       H5Dclose);
   require(set.valid() && H5Dwrite(set.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "save_weights",
-          "writing '", name, "' must succeed: ", hdf5_reason());
+          "'", name, "' must fit into memory once more: ", hdf5_reason());
 }
 
-/// Makes what was written survive a crash of the machine.
-inline void sync_path(std::string const& path) {
-  int const file = ::open(path.c_str(), O_RDONLY);
-  bool const synced = file >= 0 && ::fsync(file) == 0;
-  if (file >= 0) ::close(file);
-  require(synced, "save_weights", "'", path, "' must reach the disk, but fsync failed");
+/// The bytes of an HDF5 file that is made in memory by fill(file). HDF5 itself writes nothing to disk: after a write
+/// that fails (a full disk), version 1.10 cannot close the file, and crashes when the program ends.
+template <class Fill>
+std::string hdf5_image(Fill fill) {
+  Hdf5Quiet const quiet;
+  Hdf5Handle const access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_fapl_core(access.get(), std::size_t{1} << 20, 0);
+  Hdf5Handle const file(H5Fcreate("tessera", H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose);
+  fill(file.get());
+  auto const bytes = H5Fflush(file.get(), H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(file.get(), nullptr, 0);
+  std::string image(bytes > 0 ? static_cast<std::size_t>(bytes) : 0, '\0');
+  require(bytes > 0 && H5Fget_file_image(file.get(), image.data(), image.size()) == bytes, "save_weights",
+          "the file must fit into memory: ", hdf5_reason());
+  return image;
 }
 
-inline std::string folder_of(std::string const& path) {
-  std::size_t const slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+/// A dataset, whole. Fails: naming file and dataset, if it has another shape.
+inline std::vector<double> read_values(std::string const& path, std::string const& name,
+                                       std::vector<std::int64_t> const& shape) {
+  Hdf5Dataset const set("load_weights", path, name);
+  std::vector<hsize_t> const wanted(shape.begin(), shape.end());
+  require(set.extents() == wanted, "load_weights", "dataset '", name, "' of '", path, "' must have the shape ",
+          shape_text(wanted), " of this network, but its shape is ", shape_text(set.extents()),
+          "; give weights that were saved from the same network");
+  std::size_t count = 1;
+  for (hsize_t const n : wanted) count *= static_cast<std::size_t>(n);
+  std::vector<std::byte> raw(count * set.element_bytes());
+  set.read(std::vector<hsize_t>(wanted.size(), 0), wanted, raw.data());
+  return with_type(set.type(), [&](auto example) {
+    auto const* from = reinterpret_cast<decltype(example) const*>(raw.data());
+    return std::vector<double>(from, from + count);
+  });
 }
 
 }  // namespace detail
@@ -56,54 +77,38 @@ void save_weights(Model<T, Space> const& model, std::string const& path) {
   Communicator<Mpi> const& ranks = model.input_ranks().world();
   agreed(ranks, [&] {
     if (ranks.rank() != 0) return;
-    std::string const part = path + ".part";
-    {
-      detail::Hdf5Quiet const quiet;
-      detail::Hdf5Handle const file(H5Fcreate(part.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
-      require(file.valid(), "save_weights", "the file '", part, "' must be writable: ", detail::hdf5_reason());
-      for (Parameter<T, Space> const* p : model.parameters()) {
-        require(!p->sharded(), "save_weights", p->name(), " is split over ranks; only whole parameters can be saved yet");
-        detail::write_dataset(file.get(), p->name(), p->shape(), p->download());
-      }
-      model.for_each_buffer([&](std::string const& name, std::vector<double>& values) {
-        detail::write_dataset(file.get(), name, {static_cast<std::int64_t>(values.size())}, values);
-      });
-    }
-    detail::sync_path(part);
-    require(std::rename(part.c_str(), path.c_str()) == 0, "save_weights", "'", part, "' must be renamed to '", path, "'");
-    detail::sync_path(detail::folder_of(path));
+    write_whole_file("save_weights", path, detail::hdf5_image([&](hid_t file) {
+                       for (Parameter<T, Space> const* p : model.parameters()) {
+                         require(!p->sharded(), "save_weights", p->name(),
+                                 " is split over ranks; only whole parameters can be saved yet");
+                         detail::write_dataset(file, p->name(), p->shape(), p->download());
+                       }
+                       model.for_each_buffer([&](std::string const& name, std::vector<double>& values) {
+                         detail::write_dataset(file, name, {static_cast<std::int64_t>(values.size())}, values);
+                       });
+                     }));
   });
 }
 
 /// Reads what save_weights wrote, under any decomposition. The model must be allocated. Collective.
-/// Fails: on every rank, naming file and dataset, if something is missing or has another shape.
+/// Fails: on every rank, naming file and dataset, if something is missing or has another shape; the model is then as it
+/// was.
 template <class T, class Space>
 void load_weights(Model<T, Space> const& model, std::string const& path) {
+  std::vector<std::vector<double>> found;
   agreed(model.input_ranks().world(), [&] {
-    auto const read = [&](std::string const& name, std::vector<std::int64_t> const& shape) {
-      Hdf5Dataset const set(path, name);
-      std::vector<hsize_t> const wanted(shape.begin(), shape.end());
-      require(set.extents() == wanted, "load_weights", "'", name, "' of '", path, "' has the shape ", set.shape_text(),
-              ", but the model wants another; was it saved from this network?");
-      std::size_t count = 1;
-      for (hsize_t const n : wanted) count *= static_cast<std::size_t>(n);
-      std::vector<double> values(count);
-      std::vector<std::byte> raw(count * set.element_bytes());
-      set.read(std::vector<hsize_t>(wanted.size(), 0), wanted, raw.data());
-      detail::with_type(set.type(), [&](auto example) {
-        auto const* from = reinterpret_cast<decltype(example) const*>(raw.data());
-        for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<double>(from[i]);
-      });
-      return values;
-    };
-    for (Parameter<T, Space>* p : model.parameters()) {
-      std::vector<double> const values = read(p->name(), p->shape());
-      p->set(std::vector<T>(values.begin(), values.end()));
-    }
+    for (Parameter<T, Space> const* p : model.parameters())
+      found.push_back(detail::read_values(path, p->name(), p->shape()));
     model.for_each_buffer([&](std::string const& name, std::vector<double>& values) {
-      values = read(name, {static_cast<std::int64_t>(values.size())});
+      found.push_back(detail::read_values(path, name, {static_cast<std::int64_t>(values.size())}));
     });
   });
+  auto next = found.begin();
+  for (Parameter<T, Space> const* p : model.parameters()) {
+    p->set(std::vector<T>(next->begin(), next->end()));
+    ++next;
+  }
+  model.for_each_buffer([&](std::string const&, std::vector<double>& values) { values = *next++; });
 }
 
 }  // namespace tessera::io

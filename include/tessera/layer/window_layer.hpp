@@ -20,8 +20,8 @@ namespace tessera {
 ///   Windows windows(Shape const& input) const;
 ///   void forward(ForwardPass<T, Space> const&);    computes y on a box
 ///   void backward(BackwardPass<T, Space> const&);  the adjoint: computes dx on a box
-/// Optional: channels(in), parameters(in channels), backward_parameters(ParameterPass), border, mixes_channels,
-/// reads_output, keeps_notes, flops(ForwardPass shapes), name().
+/// Optional: channels(in), parameters(input shape), backward_parameters(ParameterPass), border, mixes_channels,
+/// reads_output, keeps_notes, flops(input shape, output shape), name().
 template <class Op, class T, class Space>
 concept WindowOp = requires(Op op, Shape const& shape, ForwardPass<T, Space> const& forward) {
   { op.windows(shape) } -> std::convertible_to<Windows>;

@@ -97,12 +97,15 @@ class WindowSpec {
   }
   void set(detail::AxisOption<detail::PaddingName> const& o) {
     each("padding", o, [](Window& w, std::int64_t v) { w.low = w.high = v; });
+    padding_given_ = true;
   }
   void set(detail::AxisOption<detail::PaddingLowName> const& o) {
     each("padding_low", o, [](Window& w, std::int64_t v) { w.low = v; });
+    padding_given_ = true;
   }
   void set(detail::AxisOption<detail::PaddingHighName> const& o) {
     each("padding_high", o, [](Window& w, std::int64_t v) { w.high = v; });
+    padding_given_ = true;
   }
   void set(SamePadding) { same_ = true; }
 
@@ -113,6 +116,7 @@ class WindowSpec {
 
   /// The windows for an input of this shape.
   Windows on(Shape const& input) const {
+    require(!(same_ && padding_given_), "same", "chooses the padding itself; give either same or padding, not both");
     Windows windows = windows_;
     if (same_)
       for (int i = 3 - rank_; i < 3; ++i) {
@@ -155,6 +159,7 @@ class WindowSpec {
   int rank_;
   Windows windows_;
   bool same_ = false;
+  bool padding_given_ = false;
   bool stride_given_ = false;
 };
 

@@ -34,8 +34,12 @@ inline std::string bytes_text(double bytes) {
 
 /// "9,437,636".
 inline std::string count_text(std::int64_t count) {
-  std::string text = std::to_string(count);
-  for (std::size_t place = text.size(); place > 3;) text.insert(place -= 3, ",");
+  std::string const digits = std::to_string(count);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
   return text;
 }
 
@@ -99,7 +103,10 @@ class Table {
       std::string line;
       for (std::size_t c = 0; c < columns; ++c) {
         std::string cell = row[c];
-        if (cell.size() > width[c]) cell = cell.substr(0, width[c] - 2) + "..";
+        if (cell.size() > width[c]) {  // whole words, as many as there is room for
+          std::size_t const space = cell.rfind(' ', width[c] - 3);
+          cell = cell.substr(0, space == std::string::npos ? width[c] - 3 : space) + " ..";
+        }
         std::string const space(width[c] - cell.size(), ' ');
         line += (c == 0 ? "" : "  ") + (c < first_number ? cell + space : space + cell);
       }
@@ -142,8 +149,7 @@ inline std::string summary_text(std::vector<LayerInfo> const& layers, Partition 
   std::int64_t const ranks = input.grid().size();
   return text("batch ", input.shape().sample, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", cut ",
               to_text(input.grid().counts()), "; rank ", rank, "; ", 8 * element_bytes, "-bit numbers, ", kernels, "\n") +
-         table.text(110) + text(work.data(), " for the whole batch; parameters and gradients ", bytes(2 * parameters),
-                                " on each rank\n");
+         table.text(110) + text(work.data(), " in all; parameters and gradients ", bytes(2 * parameters), " per rank\n");
 }
 
 }  // namespace detail

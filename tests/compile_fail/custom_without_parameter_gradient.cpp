@@ -1,0 +1,23 @@
+// expect: tessera: a layer with parameters needs `void backward_parameters(ParameterPass<T, Space> const&)`
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/model/model.hpp"
+
+using Ranks = tessera::RankGrid<tessera::Distribution<tessera::axes::Depth>>;
+
+struct Custom {
+  tessera::Windows windows(tessera::Shape const&) const { return {}; }
+  std::vector<tessera::ParameterSpec> parameters(tessera::Shape const&) const { return {}; }
+  template <class T, class Space>
+  void forward(tessera::ForwardPass<T, Space> const&) const {}
+  template <class T, class Space>
+  void backward(tessera::BackwardPass<T, Space> const&) const {}
+#ifdef TESSERA_CONTROL
+  template <class T, class Space>
+  void backward_parameters(tessera::ParameterPass<T, Space> const&) const {}
+#endif
+};
+
+tessera::Model<float> network(Ranks const& ranks) {
+  return tessera::sequential<float>(ranks, tessera::SampleShape<3>{}, Custom{});
+}

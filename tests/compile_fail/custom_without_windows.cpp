@@ -1,0 +1,20 @@
+// expect: tessera: a layer needs `Windows windows(Shape const&) const` and `void forward(ForwardPass<T, Space> const&)`
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/model/model.hpp"
+
+using Ranks = tessera::RankGrid<tessera::Distribution<tessera::axes::Depth>>;
+
+struct Custom {
+  template <class T, class Space>
+  void forward(tessera::ForwardPass<T, Space> const&) const {}
+  template <class T, class Space>
+  void backward(tessera::BackwardPass<T, Space> const&) const {}
+#ifdef TESSERA_CONTROL
+  tessera::Windows windows(tessera::Shape const&) const { return {}; }
+#endif
+};
+
+tessera::Model<float> network(Ranks const& ranks) {
+  return tessera::sequential<float>(ranks, tessera::SampleShape<3>{}, Custom{});
+}

@@ -1,0 +1,20 @@
+// expect: tessera::when: an optional part must end in the Distribution that it starts in
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/layer/activation.hpp"
+#include "tessera/layer/redistribute.hpp"
+#include "tessera/model/model.hpp"
+#include "tessera/model/when.hpp"
+
+using namespace tessera::axes;
+using Spatial = tessera::Distribution<Sample, Depth>;
+using Whole = tessera::Distribution<Sample>;
+
+tessera::Model<float> network(tessera::RankGrid<Spatial> const& ranks, bool deep) {
+  using namespace tessera;
+#ifdef TESSERA_CONTROL
+  return sequential<float>(ranks, SampleShape<3>{}, when(deep, relu()), redistribute<Whole>());
+#else
+  return sequential<float>(ranks, SampleShape<3>{}, when(deep, relu(), redistribute<Whole>()));
+#endif
+}

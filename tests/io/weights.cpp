@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tessera/io/weights.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "support/scratch.hpp"
+#include "tessera/layer/batch_norm.hpp"
+#include "tessera/layer/conv.hpp"
+#include "tessera/layer/dense.hpp"
+#include "tessera/layer/flatten.hpp"
+#include "tessera/layer/redistribute.hpp"
+#include "tessera/model/model.hpp"
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::axes;
+using tessera::test::message_of;
+using tessera::test::Scratch;
+using Spatial = Distribution<Sample, Depth, Width>;
+using Net = Model<float>;
+using Extents = std::vector<hsize_t>;
+
+Communicator<Mpi> world() { return Communicator<Mpi>::borrow(MPI_COMM_WORLD); }
+
+Net network(Counts const& counts, std::int64_t channels = 3, std::int64_t outputs = 2) {
+  return sequential<float>(RankGrid<Spatial>(world(), counts), SampleShape<3>{.channels = 2, .space = {4, 3, 5}},  //
+                           conv3d<3>(channels, same), batch_norm(), redistribute<Distribution<Sample>>(), flatten(),
+                           dense(outputs));
+}
+
+/// All ranks along one axis or another.
+Counts first() { return {.sample = world().size()}; }
+Counts second() { return world().size() == 4 ? Counts{.depth = 2, .width = 2} : Counts{.depth = world().size()}; }
+
+/// Parameters, then running statistics, one list per dataset.
+std::vector<std::vector<double>> values_of(Net const& net) {
+  std::vector<std::vector<double>> all;
+  for (auto const* p : net.parameters()) {
+    auto const values = p->download();
+    all.emplace_back(values.begin(), values.end());
+  }
+  net.for_each_buffer([&](std::string const&, std::vector<double>& values) { all.push_back(values); });
+  return all;
+}
+
+/// A network with statistics of its own.
+Net trained(Counts const& counts, std::uint64_t seed) {
+  Net net = network(counts);
+  net.allocate(4, seed);
+  double next = 0.1 + static_cast<double>(seed);
+  net.for_each_buffer([&](std::string const&, std::vector<double>& values) {
+    for (double& value : values) value = next /= 1.37;
+  });
+  return net;
+}
+
+std::size_t files_in(Scratch const& scratch) {
+  std::filesystem::directory_iterator const all(scratch.folder());
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// In its scope, no file may grow beyond so many bytes: a disk that fills up.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit const limited{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limited);
+  }
+  FullDisk(FullDisk const&) = delete;
+  FullDisk& operator=(FullDisk const&) = delete;
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("weights: what one decomposition saves, another loads") {
+  Scratch const scratch;
+  std::string const path = scratch / "weights.h5";
+  Net const saved = trained(first(), 3);
+  io::save_weights(saved, path);
+  CHECK(files_in(scratch) == 1);
+
+  Net const loaded = trained(second(), 4);
+  REQUIRE(values_of(loaded) != values_of(saved));
+  io::load_weights(loaded, path);
+  CHECK(values_of(loaded) == values_of(saved));
+
+  // Once more on top of the old file.
+  io::save_weights(trained(second(), 5), path);
+  io::load_weights(loaded, path);
+  CHECK(values_of(loaded) == values_of(trained(first(), 5)));
+  CHECK(files_in(scratch) == 1);
+}
+
+TEST_CASE("weights: a dataset for each parameter under PyTorch's name, with PyTorch's shape") {
+  Scratch const scratch;
+  std::string const path = scratch / "weights.h5";
+  Net const net = trained(first(), 3);
+  io::save_weights(net, path);
+  std::vector<std::pair<std::string, Extents>> const expected{
+      {"conv1.weight", {3, 2, 3, 3, 3}}, {"conv1.bias", {3}},
+      {"batch_norm1.weight", {3}},       {"batch_norm1.bias", {3}},
+      {"dense1.weight", {2, 180}},       {"dense1.bias", {2}},
+      {"batch_norm1.running_mean", {3}}, {"batch_norm1.running_var", {3}}};
+  auto const values = values_of(net);
+  REQUIRE(values.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    auto const& [name, extents] = expected[i];
+    CAPTURE(name);
+    io::Hdf5Dataset const set("test", path, name);
+    CHECK(set.extents() == extents);
+    CHECK(set.type() == (i < 6 ? io::detail::FileType::float32 : io::detail::FileType::float64));
+    CHECK(io::detail::read_values(path, name, {extents.begin(), extents.end()}) == values[i]);
+  }
+}
+
+TEST_CASE("weights: those of another network are refused on every rank, and change nothing") {
+  Scratch const scratch;
+  std::string const path = scratch / "weights.h5", quoted = "'" + path + "'";
+  Net const net = trained(first(), 3);
+  auto const before = values_of(net);
+  auto const refusal = [&] { return message_of([&] { io::load_weights(net, path); }); };
+  CHECK(refusal() == "load_weights: the file " + quoted + " must be there and readable (No such file or directory)");
+
+  Net other = network(second(), 3, 5);
+  other.allocate(1);
+  io::save_weights(other, path);
+  CHECK(refusal() == "load_weights: dataset 'dense1.weight' of " + quoted +
+                         " must have the shape (2, 180) of this network, " +
+                         "but its shape is (5, 180); give weights that were saved from the same network");
+
+  Net plain = sequential<float>(RankGrid<Spatial>(world(), second()), SampleShape<3>{.channels = 2, .space = {4, 3, 5}},
+                                conv3d<3>(3, same, no_bias));
+  plain.allocate(1);
+  io::save_weights(plain, path);
+  CHECK(refusal() ==
+        "load_weights: the file " + quoted + " must hold a dataset 'conv1.bias', but it holds 'conv1.weight'");
+  CHECK(values_of(net) == before);
+}
+
+TEST_CASE("weights: a place that cannot be written is said on every rank") {
+  Scratch const scratch;
+  Net const net = trained(first(), 3);
+  auto const refusal = [&](std::string const& path) { return message_of([&] { io::save_weights(net, path); }); };
+  std::string const absent = scratch / "absent", folder = scratch.folder().string();
+  CHECK(refusal(absent + "/weights.h5") == "save_weights: the folder '" + absent + "' of '" + absent +
+                                               "/weights.h5' must exist (No such file or directory); " +
+                                               "create it or choose another");
+  CHECK(refusal(folder) ==
+        "save_weights: '" + folder + "' must be the name of a file, but it is a folder; add a file name");
+  CHECK(refusal(absent + "/") == "save_weights: '" + absent + "/' must be the name of a file; add a file name");
+  CHECK(refusal("") == "save_weights: '' must be the name of a file; add a file name");
+  CHECK(refusal("/dev/null") ==
+        "save_weights: '/dev/null' must be the name of a file, but it is a device or pipe; choose another name");
+  CHECK(files_in(scratch) == 0);
+  MPI_Barrier(MPI_COMM_WORLD);  // nobody makes what others have yet to count
+
+  std::string const path = scratch / "weights.h5";
+  if (world().rank() == 0) std::ofstream(path).flush();
+  MPI_Barrier(MPI_COMM_WORLD);
+  CHECK(refusal(path + "/weights.h5") ==
+        "save_weights: '" + path + "' in '" + path + "/weights.h5' must be a folder; choose another");
+}
+
+TEST_CASE("weights: a disk that fills up leaves what was there before") {
+  Scratch const scratch;
+  std::string const path = scratch / "weights.h5";
+  Net const net = trained(first(), 3);
+  io::save_weights(net, path);
+  for (rlim_t const bytes : {0, 1, 1000, 5000}) {
+    CAPTURE(bytes);
+    Net const other = trained(second(), 4);
+    std::string said;
+    {
+      FullDisk const full(bytes);
+      said = message_of([&] { io::save_weights(other, path); });
+    }
+    CHECK(said == "save_weights: '" + path +
+                      "' must take what is written to it (File too large); check the disk and its quota");
+    CHECK(files_in(scratch) == 1);
+    io::load_weights(other, path);
+    CHECK(values_of(other) == values_of(net));
+  }
+}

@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// kernels: Apply ApplySlope ReluFunction LeakyReluFunction TanhFunction Dropout
+
+#include <tessera/layer/activation.hpp>
+
+#include "on_device.hpp"
+
+tessera::test::Net activations(tessera::RankGrid<tessera::test::Split> const& ranks) {
+  using namespace tessera;
+  return test::on_device(ranks, relu(), leaky_relu(0.3), scaled_tanh(1.2), dropout(0.5));
+}
