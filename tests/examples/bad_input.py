@@ -26,15 +26,16 @@ class Jobs:
     def __init__(self, launch):
         self.launch, self.count, self.faults = launch, 0, 0
 
-    def run(self, name, arguments, launch=None):
+    def run(self, arguments, launch=None):
+        """The exit code, the output, and what is wrong with how the job ended."""
         self.count += 1
         mark = f"{os.getpid()}.{self.count}"
         began = time.monotonic()
         try:
             job = subprocess.run((launch or self.launch) + [str(a) for a in arguments], stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True, timeout=6 * LIMIT, env={**os.environ, MARK: mark})
-        except subprocess.TimeoutExpired as job:
-            return 1, (job.stdout or b"").decode(), ["hangs"]
+        except subprocess.TimeoutExpired as hung:
+            return 1, str(hung.stdout), [f"hangs: still there after {6 * LIMIT} s"]
         faults = []
         seconds = time.monotonic() - began
         if seconds > LIMIT:
@@ -47,7 +48,7 @@ class Jobs:
 
     def refused(self, name, arguments, message, launch=None):
         """The job must say `message`, in which ... stands for anything."""
-        code, output, faults = self.run(name, arguments, launch)
+        code, output, faults = self.run(arguments, launch)
         lines = [line for line in output.splitlines() if "error:" in line.lower()]
         pattern = re.escape("tessera: error: " + message).replace(r"\.\.\.", ".*")
         if code == 0:
@@ -58,7 +59,7 @@ class Jobs:
 
     def helped(self, name, arguments, words):
         """The job must succeed and say each of `words`, the first of them once."""
-        code, output, faults = self.run(name, arguments)
+        code, output, faults = self.run(arguments)
         if code != 0:
             faults.append(f"ends with {code}")
         if output.count(words[0]) != 1 or not all(word in output for word in words):
@@ -186,7 +187,7 @@ def check_options(jobs, folder):
 def check_predict(jobs, folder):
     path = data(folder / "data.h5")
     weights, out = folder / "weights.h5", folder / "out.json"
-    code, output, faults = jobs.run("train", ["train", "--data", path, "--weights", weights, "--no-norm"] + NETWORK)
+    code, output, faults = jobs.run(["train", "--data", path, "--weights", weights, "--no-norm"] + NETWORK)
     if code != 0 or faults:
         jobs.report("train", [], faults + [f"ends with {code}"], output)
         return

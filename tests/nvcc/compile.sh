@@ -19,6 +19,6 @@ done
 if [[ -n $missing ]]; then
   echo "compile: the object must hold these kernels, but does not:$missing" >&2
   echo "it holds:" >&2
-  echo "$kernels" | grep -o 'tessera::.*, Kokkos::RangePolicy' | sed 's/, Kokkos::RangePolicy//' >&2 || true
+  sed -n 's/.*(Kokkos::Impl::Parallel[A-Za-z]*<\(tessera::.*\), Kokkos::RangePolicy.*/\1/p' <<<"$kernels" >&2
   exit 1
 fi

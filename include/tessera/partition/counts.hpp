@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "tessera/partition/axis.hpp"
 
@@ -50,8 +51,16 @@ struct Counts {
     return channel;
   }
 
-  /// The number of ranks that the counts make together.
-  constexpr std::int64_t product() const { return sample * channel * depth * height * width; }
+  /// The number of ranks that the counts make together; the largest number if it is larger than that.
+  constexpr std::int64_t product() const {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    std::int64_t ranks = 1;
+    for (std::int64_t const count : {sample, channel, depth, height, width}) {
+      if (count > 0 && ranks > most / count) return most;
+      ranks *= count;
+    }
+    return ranks;
+  }
 
   friend constexpr bool operator==(Counts const& a, Counts const& b) {
     return a.sample == b.sample && a.channel == b.channel && a.depth == b.depth && a.height == b.height &&
