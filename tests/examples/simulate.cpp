@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +12,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -27,12 +25,14 @@
 #include <vector>
 
 #include "../../examples/cosmoflow/universe_file.hpp"
+#include "support/full_disk.hpp"
 
 // The file and its failures, shared by all ranks; the physics is tested in cosmology.cpp and universe.cpp.
 
 namespace {
 
 using namespace cosmoflow;
+using tessera::test::FullDisk;
 namespace fs = std::filesystem;
 
 int world_rank() {
@@ -201,27 +201,6 @@ TEST_CASE("bad options are refused on every rank, with what to do") {
         std::string::npos);
   CHECK(folder.files() == 0);
 }
-
-/// From `begin` to the end of its scope, writes beyond `bytes` fail on this rank as they do on a full disk.
-class FullDisk {
- public:
-  FullDisk() : handler_{std::signal(SIGXFSZ, SIG_IGN)} { getrlimit(RLIMIT_FSIZE, &before_); }
-  FullDisk(FullDisk const&) = delete;
-  FullDisk& operator=(FullDisk const&) = delete;
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  void begin(rlim_t bytes) const {
-    rlimit limited = before_;
-    limited.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limited);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
 
 TEST_CASE("a disk that fills up ends the run on every rank and leaves no file") {
   SharedFolder const folder;

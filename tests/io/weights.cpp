@@ -4,9 +4,7 @@
 #include "tessera/io/weights.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -15,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "support/full_disk.hpp"
 #include "support/scratch.hpp"
 #include "tessera/layer/batch_norm.hpp"
 #include "tessera/layer/conv.hpp"
@@ -27,6 +26,7 @@ namespace {
 
 using namespace tessera;
 using namespace tessera::axes;
+using tessera::test::FullDisk;
 using tessera::test::message_of;
 using tessera::test::Scratch;
 using Spatial = Distribution<Sample, Depth, Width>;
@@ -71,26 +71,6 @@ std::size_t files_in(Scratch const& scratch) {
   std::filesystem::directory_iterator const all(scratch.folder());
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
-
-/// In its scope, no file may grow beyond so many bytes: a disk that fills up.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit const limited{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limited);
-  }
-  FullDisk(FullDisk const&) = delete;
-  FullDisk& operator=(FullDisk const&) = delete;
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
 
 }  // namespace
 
@@ -193,7 +173,8 @@ TEST_CASE("weights: a disk that fills up leaves what was there before") {
     Net const other = trained(second(), 4);
     std::string said;
     {
-      FullDisk const full(bytes);
+      FullDisk const disk;
+      disk.begin(bytes);
       said = message_of([&] { io::save_weights(other, path); });
     }
     CHECK(said == "save_weights: '" + path +

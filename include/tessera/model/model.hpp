@@ -4,6 +4,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,13 +23,9 @@ template <int Rank>
 struct SampleShape {
   static_assert(1 <= Rank && Rank <= 3, "tessera: a sample has 1, 2 or 3 spatial axes");
   std::int64_t channels = 1;
-  std::array<std::int64_t, Rank> space{};
+  std::array<std::int64_t, static_cast<std::size_t>(Rank)> space{};
 
-  Shape shape() const {
-    std::array<std::int64_t, 3> full{1, 1, 1};
-    for (std::size_t i = 0; i < static_cast<std::size_t>(Rank); ++i) full[static_cast<std::size_t>(3 - Rank) + i] = space[i];
-    return {1, full[0], full[1], full[2], channels};
-  }
+  Shape shape() const { return shape_of(1, space, channels); }
 };
 
 /// A network bound to its ranks. Binding makes layers, plans and communicators, but no memory: `allocate` does that.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 
@@ -36,5 +37,14 @@ struct Shape {
                << ')';
   }
 };
+
+/// The shape of a tensor of `Rank` spatial axes: the last ones are in use, width for 1-D, height and width for 2-D.
+template <std::size_t Rank>
+constexpr Shape shape_of(std::int64_t samples, std::array<std::int64_t, Rank> const& space, std::int64_t channels) {
+  static_assert(1 <= Rank && Rank <= 3, "tessera: there are 1, 2 or 3 spatial axes");
+  std::array<std::int64_t, 3> full{1, 1, 1};
+  for (std::size_t i = 0; i < Rank; ++i) full[3 - Rank + i] = space[i];
+  return {samples, full[0], full[1], full[2], channels};
+}
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -20,14 +21,10 @@ template <int Rank>
 struct Extents {
   static_assert(1 <= Rank && Rank <= 3, "tessera: a tensor has 1, 2 or 3 spatial axes");
   std::int64_t samples = 1;
-  std::array<std::int64_t, Rank> space{};
+  std::array<std::int64_t, static_cast<std::size_t>(Rank)> space{};
   std::int64_t channels = 1;
 
-  Shape shape() const {
-    std::array<std::int64_t, 3> full{1, 1, 1};
-    for (std::size_t i = 0; i < static_cast<std::size_t>(Rank); ++i) full[3 - static_cast<std::size_t>(Rank) + i] = space[i];
-    return {samples, full[0], full[1], full[2], channels};
-  }
+  Shape shape() const { return shape_of(samples, space, channels); }
 };
 
 /// A distributed tensor of `SpatialRank` spatial axes: a shallow handle over this rank's Shard, whose decomposition is
