@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Heat spreads in a periodic box: du/dt = laplace(u), in explicit time steps, on as many ranks as the program is started
-// with: mpirun -n 4 01_heat
+// Heat spreads in a periodic box: du/dt = laplace(u), in explicit time steps, on as many ranks as the program is
+// started with: mpirun -n 4 01_heat
 
 #include <cmath>
 #include <cstdint>
@@ -22,11 +22,13 @@ KOKKOS_INLINE_FUNCTION double wave(std::int64_t d, std::int64_t h, std::int64_t 
   return Kokkos::sin(turn * double(d)) * Kokkos::sin(turn * double(h)) * Kokkos::sin(turn * double(w));
 }
 
-// Kernels are plain Kokkos. A tile is addressed by (sample, depth, height, width, channel), in indices of the whole box:
-// no kernel knows how the box is cut.
+// Kernels are plain Kokkos. A tile is addressed by (sample, depth, height, width, channel), in indices of the whole
+// box: no kernel knows how the box is cut.
 struct Begin {
   tessera::Tile<double> u;
-  KOKKOS_FUNCTION void operator()(std::int64_t d, std::int64_t h, std::int64_t w) const { u(0, d, h, w, 0) = wave(d, h, w); }
+  KOKKOS_FUNCTION void operator()(std::int64_t d, std::int64_t h, std::int64_t w) const {
+    u(0, d, h, w, 0) = wave(d, h, w);
+  }
 };
 
 struct Step {

@@ -28,9 +28,12 @@ int main(int argc, char** argv) {
     } catch (CLI::ParseError const& error) {
       throw tessera::Error(std::string("cosmoflow: ") + error.what() + "; run with --help to see what can be given");
     }
-    if (simulating->parsed()) cosmoflow::simulate(simulate, world.native());
-    else if (training->parsed()) cosmoflow::train(train, world);
-    else cosmoflow::predict(predict, world);
+    if (simulating->parsed())
+      cosmoflow::simulate(simulate, world.native());
+    else if (training->parsed())
+      cosmoflow::train(train, world);
+    else
+      cosmoflow::predict(predict, world);
     return 0;
   });
 }

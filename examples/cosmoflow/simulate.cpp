@@ -39,8 +39,8 @@ void validate(SimulateOptions const& options) {
           "--count must be at least 1, it is " + std::to_string(options.count) + "; ask for one universe or more");
   require(shape.size >= 4 && shape.size <= 4096, "--size must lie between 4 and 4096 voxels, it is " +
                                                      std::to_string(shape.size) + "; choose for example 32 or 64");
-  require(shape.voxel >= 0.1 && shape.voxel <= 1000, "--voxel must lie between 0.1 and 1000 Mpc/h, it is " +
-                                                         text(shape.voxel) + "; choose for example 4");
+  require(shape.voxel >= 0.1 && shape.voxel <= 1000,
+          "--voxel must lie between 0.1 and 1000 Mpc/h, it is " + text(shape.voxel) + "; choose for example 4");
   require(!shape.redshifts.empty(), "--redshifts must hold at least one redshift; give for example 0,0.5,1.5,3");
   for (double const z : shape.redshifts)
     require(z >= 0 && z <= 1000,
@@ -85,7 +85,7 @@ class Progress {
 
   void done(std::int64_t universes) {
     double const now = seconds();
-    if (now - reported_ < 1 || 10 * universes / count_ == tenths_ ) return;
+    if (now - reported_ < 1 || 10 * universes / count_ == tenths_) return;
     reported_ = now;
     tenths_ = 10 * universes / count_;
     double const rate = static_cast<double>(universes) / now;

@@ -38,7 +38,8 @@ std::vector<double> mean_target(tessera::io::Hdf5Source& data) {
 }
 
 /// Per target value: squared error of the predictions / squared error of always predicting `mean`.
-std::vector<double> error_ratios(tessera::io::Hdf5Source& data, std::vector<Real> const& predicted, std::vector<double> const& mean) {
+std::vector<double> error_ratios(tessera::io::Hdf5Source& data, std::vector<Real> const& predicted,
+                                 std::vector<double> const& mean) {
   std::vector<double> error(mean.size(), 0.0), spread(error), truth(error);
   for (std::int64_t i = 0; i < data.size(); ++i) {
     data.read_target(i, data.target_shape().box(), truth.data());
@@ -68,14 +69,15 @@ std::string sample_text(tessera::io::Hdf5Source const& data) {
 }
 
 /// The samples must fit the network and each other.
-void check(TrainOptions const& o, tessera::io::Hdf5Source const& data, std::optional<tessera::io::Hdf5Source> const& validation) {
+void check(TrainOptions const& o, tessera::io::Hdf5Source const& data,
+           std::optional<tessera::io::Hdf5Source> const& validation) {
   auto const values = data.target_shape().channel;
   auto const outputs = static_cast<std::int64_t>(names.size());
   tessera::require(values == outputs, "train", "dataset 'y' of '", o.data, "' must hold the ", outputs,
                    " values that the network predicts, but it holds ", values);
   if (!validation) return;
-  tessera::require(validation->input_shape() == data.input_shape() && validation->target_shape() == data.target_shape(), "train",
-                   "'", o.validation, "' must hold samples like those of '", o.data, "', ", sample_text(data),
+  tessera::require(validation->input_shape() == data.input_shape() && validation->target_shape() == data.target_shape(),
+                   "train", "'", o.validation, "' must hold samples like those of '", o.data, "', ", sample_text(data),
                    ", but its samples have ", sample_text(*validation));
 }
 
@@ -89,8 +91,8 @@ class ProgressLine {
     if (!speaks_ || (r.seconds < next_ && !last)) return;
     next_ = r.seconds + 2.0;
     double const rate = static_cast<double>(r.samples_done) / r.seconds;
-    std::printf("train: epoch %lld, step %lld, loss %.4f, %.1f samples/s, %.0f s left\n", static_cast<long long>(r.epoch),
-                static_cast<long long>(r.step), r.loss, rate,
+    std::printf("train: epoch %lld, step %lld, loss %.4f, %.1f samples/s, %.0f s left\n",
+                static_cast<long long>(r.epoch), static_cast<long long>(r.step), r.loss, rate,
                 static_cast<double>(r.samples_in_all - r.samples_done) / rate);
     std::fflush(stdout);
   }
@@ -103,21 +105,25 @@ class ProgressLine {
 }  // namespace
 
 CLI::App* add_train(CLI::App& app, TrainOptions& o) {
-  CLI::App* const sub = app.add_subcommand("train", "Train a network on simulated universes, cut over the ranks as --split says");
+  CLI::App* const sub =
+      app.add_subcommand("train", "Train a network on simulated universes, cut over the ranks as --split says");
   sub->add_option("--data", o.data, "HDF5 file with x (N,D,H,W,C) and y (N,4)")->required();
   sub->add_option("--validation", o.validation, "HDF5 file of the same form, to validate on after each epoch");
   sub->add_option("--split", o.split,
                   "How samples are cut, such as sample=2,depth=2,height=1,width=1; the product is the number of ranks "
                   "(default: all ranks along depth)");
-  sub->add_option("--network", o.network, "Which CosmoFlow: paper (Oyama et al. 2021) or mlperf")->capture_default_str();
+  sub->add_option("--network", o.network, "Which CosmoFlow: paper (Oyama et al. 2021) or mlperf")
+      ->capture_default_str();
   sub->add_option("--batch", o.batch, "Samples per optimizer step, over all ranks")->capture_default_str();
-  sub->add_option("--micro-batch", o.micro_batch, "Samples at a time; gradients accumulate over a batch (0: all)")->capture_default_str();
+  sub->add_option("--micro-batch", o.micro_batch, "Samples at a time; gradients accumulate over a batch (0: all)")
+      ->capture_default_str();
   sub->add_option("--epochs", o.epochs, "Passes over the data")->capture_default_str();
   sub->add_option("--rate", o.rate, "Learning rate of Adam at the start")->capture_default_str();
   sub->add_option("--seed", o.seed, "Of initial weights, order, dropout and flips")->capture_default_str();
   sub->add_flag("--norm,!--no-norm", o.norm, "Batch norm after each convolution (default: on)");
   sub->add_flag("--flips,!--no-flips", o.flips, "Mirror universes at random (default: on)");
-  sub->add_flag("--decay,!--constant-rate", o.decay, "Let the rate rise over the first tenth, and fall linearly to zero from a third on (default: on)");
+  sub->add_flag("--decay,!--constant-rate", o.decay,
+                "Let the rate rise over the first tenth, and fall linearly to zero from a third on (default: on)");
   sub->add_flag("--log,!--raw", o.log_input, "Train on log(1 + counts) (default: on)");
   sub->add_option("--metrics", o.metrics, "JSON file for losses, ratios and bytes read");
   sub->add_option("--weights", o.weights, "HDF5 file for the trained weights");
@@ -129,7 +135,8 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   tessera::Counts const counts = split(o.split, world.size());
   tessera::RankGrid<Spatial> const ranks(world, counts);
 
-  tessera::io::Hdf5Options const form{.transform = o.log_input ? tessera::io::Transform::log1p : tessera::io::Transform::none};
+  tessera::io::Hdf5Options const form{.transform =
+                                          o.log_input ? tessera::io::Transform::log1p : tessera::io::Transform::none};
   std::optional<tessera::io::Hdf5Source> training, validation;
   tessera::agreed(world, [&] {
     training.emplace(o.data, form);
@@ -171,19 +178,29 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
                   static_cast<long long>(o.epochs), r.train_loss, r.validation_loss, r.seconds);
   };
   auto const run = [&](auto& source) {
-    if (validation) trainer.fit(source, *validation, fit);
-    else trainer.fit(source, fit);
+    if (validation)
+      trainer.fit(source, *validation, fit);
+    else
+      trainer.fit(source, fit);
   };
-  if (o.flips) run(flipped);
-  else run(data);
+  if (o.flips)
+    run(flipped);
+  else
+    run(data);
   if (o.norm) trainer.refresh_statistics(data, o.batch);
 
-  std::int64_t const most = world.all_reduce(data.bytes_read(), tessera::Reduce::max), all = world.all_reduce(data.bytes_read());
-  Json metrics{{"network", o.network}, {"ranks", world.size()}, {"split", tessera::to_text(counts)},
-               {"parameters", net.parameter_count()}, {"epochs", epochs}, {"bytes_read_most", most}, {"bytes_read_all", all}};
+  std::int64_t const most = world.all_reduce(data.bytes_read(), tessera::Reduce::max),
+                     all = world.all_reduce(data.bytes_read());
+  Json metrics{{"network", o.network},
+               {"ranks", world.size()},
+               {"split", tessera::to_text(counts)},
+               {"parameters", net.parameter_count()},
+               {"epochs", epochs},
+               {"bytes_read_most", most},
+               {"bytes_read_all", all}};
   if (speaks)
-    std::printf("train: read %.1f MB of training data in all, %.1f MB on the busiest rank\n", static_cast<double>(all) / 1e6,
-                static_cast<double>(most) / 1e6);
+    std::printf("train: read %.1f MB of training data in all, %.1f MB on the busiest rank\n",
+                static_cast<double>(all) / 1e6, static_cast<double>(most) / 1e6);
   if (validation) {
     auto const ratios = error_ratios(*validation, tessera::predict(net, *validation, o.batch), mean_target(data));
     for (std::size_t k = 0; k < names.size(); ++k) {

@@ -182,10 +182,9 @@ class UniverseFile {
     auto const n = static_cast<hsize_t>(count);
     auto const side = static_cast<hsize_t>(shape.size);
     auto const channels = static_cast<hsize_t>(shape.channels());
-    UniverseOffsets const offsets{
-        .x = dataset(file, "x", H5T_NATIVE_INT16, {n, side, side, side, channels}, failed),
-        .y = dataset(file, "y", H5T_NATIVE_FLOAT, {n, 4}, failed),
-        .parameters = dataset(file, "parameters", H5T_NATIVE_DOUBLE, {n, 4}, failed)};
+    UniverseOffsets const offsets{.x = dataset(file, "x", H5T_NATIVE_INT16, {n, side, side, side, channels}, failed),
+                                  .y = dataset(file, "y", H5T_NATIVE_FLOAT, {n, 4}, failed),
+                                  .parameters = dataset(file, "parameters", H5T_NATIVE_DOUBLE, {n, 4}, failed)};
     Cosmology const centre;
     std::array const centres{centre.omega_m, centre.sigma_8, centre.n_s, centre.h};
     double const box = shape.box();

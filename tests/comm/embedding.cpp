@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// An application that has MPI, Kokkos, its ranks, its memory and its blocks already: it lends three of its four ranks and
-// its own views to Tessera for a halo exchange, and goes on afterwards as if nothing had been.
+// An application that has MPI, Kokkos, its ranks, its memory and its blocks already: it lends three of its four ranks
+// and its own views to Tessera for a halo exchange, and goes on afterwards as if nothing had been.
 
 #include <mpi.h>
 

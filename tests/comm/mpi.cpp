@@ -73,7 +73,8 @@ TEST_CASE("every element type travels") {
 TEST_CASE("a count beyond what one call carries goes in chunks that cover it once") {
   auto const chunks = [](std::int64_t count, std::int64_t most) {
     std::vector<std::pair<std::int64_t, int>> found;
-    detail::in_chunks(count, [&](std::int64_t at, int length) { found.emplace_back(at, length); }, most);
+    detail::in_chunks(
+        count, [&](std::int64_t at, int length) { found.emplace_back(at, length); }, most);
     return found;
   };
   using List = std::vector<std::pair<std::int64_t, int>>;

@@ -35,25 +35,28 @@ std::set<int> members(Communicator<Mpi> const& group, int me) {
 
 TEST_CASE("a product that is not the number of ranks is refused on every rank, with the values") {
   std::string const n = std::to_string(world().size());
-  std::string const wanted = "RankGrid: the product of the counts must be the number of ranks, but sample 1 x channel 1 x "
-                             "depth 5 x height 1 x width 7 = 35 and there are " +
-                             n + " ranks; change the split or the number of ranks";
+  std::string const wanted =
+      "RankGrid: the product of the counts must be the number of ranks, but sample 1 x channel 1 x "
+      "depth 5 x height 1 x width 7 = 35 and there are " +
+      n + " ranks; change the split or the number of ranks";
   CHECK_THROWS_WITH_AS((RankGrid<All>(world(), {.depth = 5, .width = 7})), wanted.c_str(), Error);
   RankGrid<All> const ranks(world(), {.sample = world().size()});
   std::string const again = "RankGrid: the product of the new counts is 35, but there are " + n +
                             " ranks; give counts whose product is the number of ranks";
   CHECK_THROWS_WITH_AS((RankGrid<All>(ranks, {.depth = 5, .width = 7})), again.c_str(), Error);
-  CHECK_THROWS_WITH_AS((RankGrid<All>(world(), {.depth = 0})), "Grid: every count must be at least 1, but depth is 0", Error);
+  CHECK_THROWS_WITH_AS((RankGrid<All>(world(), {.depth = 0})), "Grid: every count must be at least 1, but depth is 0",
+                       Error);
 }
 
 TEST_CASE("counts must agree with the policy") {
-  CHECK_THROWS_WITH_AS((RankGrid<Distribution<Depth>>(world(), {.depth = 1, .width = 2})),
-                       "RankGrid: the Distribution does not split width, but the count given is 2; name the axis in the "
-                       "Distribution",
-                       Error);
-  CHECK_THROWS_WITH_AS((RankGrid<Distribution<Split<Depth, 3>, Width>>(world(), {.depth = 2, .width = 2})),
-                       "RankGrid: the Distribution fixes the count of depth to 3, but the count given is 2; leave it out",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      (RankGrid<Distribution<Depth>>(world(), {.depth = 1, .width = 2})),
+      "RankGrid: the Distribution does not split width, but the count given is 2; name the axis in the "
+      "Distribution",
+      Error);
+  CHECK_THROWS_WITH_AS(
+      (RankGrid<Distribution<Split<Depth, 3>, Width>>(world(), {.depth = 2, .width = 2})),
+      "RankGrid: the Distribution fixes the count of depth to 3, but the count given is 2; leave it out", Error);
   // A fixed count may be left out; the dynamic axis takes the rest.
   if (world().size() % 2 == 0) {
     RankGrid<Distribution<Split<Depth, 2>, Width>> const rest(world());

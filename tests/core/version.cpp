@@ -13,7 +13,8 @@ TEST_CASE("versions compare in their natural order") {
 }
 
 TEST_CASE("every rank was built from the same version") {
-  int const mine = tessera::version.major_number * 1000000 + tessera::version.minor_number * 1000 + tessera::version.patch_number;
+  int const mine =
+      tessera::version.major_number * 1000000 + tessera::version.minor_number * 1000 + tessera::version.patch_number;
   int lowest = 0;
   int highest = 0;
   MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);

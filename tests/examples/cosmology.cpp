@@ -69,8 +69,8 @@ TEST_CASE("parameters are uniform within 30 % of their centres and the targets a
   std::array<double, 4> square{};
   for (std::uint64_t i = 0; i < universes; ++i) {
     auto const [c, target] = draw_truth({11, i});
-    std::array const scaled{(c.omega_m / 0.3089 - 1) / 0.3, (c.sigma_8 / 0.8159 - 1) / 0.3,
-                            (c.n_s / 0.9667 - 1) / 0.3, (c.h / 0.6774 - 1) / 0.3};
+    std::array const scaled{(c.omega_m / 0.3089 - 1) / 0.3, (c.sigma_8 / 0.8159 - 1) / 0.3, (c.n_s / 0.9667 - 1) / 0.3,
+                            (c.h / 0.6774 - 1) / 0.3};
     for (std::size_t p = 0; p < 4; ++p) {
       REQUIRE(std::abs(target[p]) <= 1);
       REQUIRE(scaled[p] == doctest::Approx(static_cast<double>(target[p])).epsilon(1e-6));
@@ -91,10 +91,9 @@ TEST_CASE("the power spectrum is that of another code") {
     Cosmology cosmology;
     std::array<double, 6> power;
   };
-  std::array const cases{
-      Case{{0.3089, 0.8159, 0.9667, 0.6774}, {3772.07, 21905.5, 13006.3, 5831.02, 888.235, 65.8058}},
-      Case{{0.22, 1.0, 1.2, 0.5}, {10718.0, 68553.9, 23505.6, 8897.5, 1254.34, 102.702}},
-      Case{{0.4, 0.6, 0.7, 0.87}, {2181.18, 8490.4, 6181.35, 3078.14, 499.673, 32.9276}}};
+  std::array const cases{Case{{0.3089, 0.8159, 0.9667, 0.6774}, {3772.07, 21905.5, 13006.3, 5831.02, 888.235, 65.8058}},
+                         Case{{0.22, 1.0, 1.2, 0.5}, {10718.0, 68553.9, 23505.6, 8897.5, 1254.34, 102.702}},
+                         Case{{0.4, 0.6, 0.7, 0.87}, {2181.18, 8490.4, 6181.35, 3078.14, 499.673, 32.9276}}};
   for (auto const& [cosmology, power] : cases) {
     PowerSpectrum const ours{cosmology};
     for (std::size_t i = 0; i < k.size(); ++i) CHECK(ours(k[i]) == doctest::Approx(power[i]).epsilon(1e-4));

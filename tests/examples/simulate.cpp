@@ -164,8 +164,8 @@ TEST_CASE("two runs do not write one file") {
     REQUIRE(::flock(other, LOCK_SH) == 0);
   }
   MPI_Barrier(MPI_COMM_WORLD);
-  CHECK(outcome(options) == "simulate: '" + options.out +
-                                "' must not be in the making by another run; choose another --out");
+  CHECK(outcome(options) ==
+        "simulate: '" + options.out + "' must not be in the making by another run; choose another --out");
   if (world_rank() == 0) ::close(other);
   MPI_Barrier(MPI_COMM_WORLD);
   CHECK(outcome(options) == "done");  // what a run that was killed left behind is no hindrance
@@ -187,8 +187,9 @@ TEST_CASE("bad options are refused on every rank, with what to do") {
   CHECK(refused([](auto& o) { o.shape.voxel = -4; }) ==
         "simulate: --voxel must lie between 0.1 and 1000 Mpc/h, it is -4; choose for example 4");
   CHECK(refused([](auto& o) { o.shape.voxel = std::nan(""); }).find("it is nan") != std::string::npos);
-  CHECK(refused([](auto& o) { o.shape.redshifts = {0, -0.5}; }) ==
-        "simulate: --redshifts must lie between 0 and 1000, one is -0.5; give for example 0,0.5,1.5,3");
+  CHECK(refused([](auto& o) {
+          o.shape.redshifts = {0, -0.5};
+        }) == "simulate: --redshifts must lie between 0 and 1000, one is -0.5; give for example 0,0.5,1.5,3");
   CHECK(refused([](auto& o) { o.shape.redshifts = {}; }) ==
         "simulate: --redshifts must hold at least one redshift; give for example 0,0.5,1.5,3");
   CHECK(refused([](auto& o) { o.first_index = ~std::uint64_t{0}; }) ==
@@ -216,8 +217,7 @@ TEST_CASE("a disk that fills up ends the run on every rank and leaves no file") 
     std::thread filler{[&, unlucky = world_rank() == ranks - 1] {
       std::error_code absent;
       auto const late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      while (unlucky && (fs::file_size(part, absent) < full || absent) &&
-             std::chrono::steady_clock::now() < late)
+      while (unlucky && (fs::file_size(part, absent) < full || absent) && std::chrono::steady_clock::now() < late)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (unlucky) disk.begin(4096);
     }};
@@ -225,8 +225,8 @@ TEST_CASE("a disk that fills up ends the run on every rank and leaves no file") 
     std::string const told = outcome(options);
     filler.join();
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(6));  // the others did not go on to the end
-    CHECK(told == "simulate: '" + part +
-                      "' must take what is written to it (File too large); check the disk and its quota");
+    CHECK(told ==
+          "simulate: '" + part + "' must take what is written to it (File too large); check the disk and its quota");
   }
   MPI_Barrier(MPI_COMM_WORLD);
   CHECK(folder.files() == 0);

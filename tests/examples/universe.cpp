@@ -38,8 +38,7 @@ void for_all_modes(Cube const& modes, int n, F f) {
   auto const wrap = [n](int i) { return i <= n / 2 ? i : i - n; };
   for (int x = 0; x < n; ++x)
     for (int y = 0; y < n; ++y)
-      for (int z = 0; z < n; ++z)
-        f(modes[static_cast<std::size_t>((x * n + y) * n + z)], wrap(x), wrap(y), wrap(z));
+      for (int z = 0; z < n; ++z) f(modes[static_cast<std::size_t>((x * n + y) * n + z)], wrap(x), wrap(y), wrap(z));
 }
 
 /// The values of a field given by its modes, which are left as they are.
@@ -151,9 +150,9 @@ double zero(int, int, int) { return 0; }
 TEST_CASE("displacements of waves are those of pencil and paper") {
   constexpr int n = 20;
   constexpr double box = 30;
-  constexpr double unit = 2 * pi / n;    // phase of one cell in the longest wave
-  constexpr double k = 2 * pi / box;     // its wave number
-  constexpr double tolerance = 2e-6;     // displacements are near 1 and stored as float
+  constexpr double unit = 2 * pi / n;  // phase of one cell in the longest wave
+  constexpr double k = 2 * pi / box;   // its wave number
+  constexpr double tolerance = 2e-6;   // displacements are near 1 and stored as float
 
   SUBCASE("a plane wave along an axis has no second order: Zel'dovich is exact") {
     auto const d = displace(n, box, [](int, int y, int) { return 0.3 * std::cos(3 * unit * y); });
@@ -167,9 +166,8 @@ TEST_CASE("displacements of waves are those of pencil and paper") {
     auto const d = displace(n, box, [&](int x, int y, int z) { return 0.5 * std::cos(phase(x, y, z)); });
     for (int axis = 0; axis < 3; ++axis) {
       double const m = std::array{1.0, 2.0, -1.0}[static_cast<std::size_t>(axis)];
-      CHECK(off(d.first(axis), n, [&](int x, int y, int z) {
-              return -0.5 * m / (6 * k) * std::sin(phase(x, y, z));
-            }) < tolerance);
+      CHECK(off(d.first(axis), n, [&](int x, int y, int z) { return -0.5 * m / (6 * k) * std::sin(phase(x, y, z)); }) <
+            tolerance);
       CHECK(off(d.second(axis), n, zero) < tolerance);
     }
   }

@@ -42,8 +42,10 @@ constexpr T overwritten = static_cast<T>(-2);
 template <class T>
 T value_of(Shape const& shape, Cell const& g) {
   auto const number = static_cast<std::int64_t>(offset_in(shape.box(), g));
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(number % 113);
-  else return static_cast<T>(number + 1);
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(number % 113);
+  else
+    return static_cast<T>(number + 1);
 }
 
 /// Small whole numbers, another one for each rank and needed cell.
@@ -67,8 +69,11 @@ template <class T>
 class Flight {
  public:
   Flight(Case const& c, int rank)
-      : case_(c), rank_(rank), plan_(make_plan(c.has, c.needs, rank, c.padding, c.placement)),
-        source_({}, T(0)), target_({}, T(0)) {}
+      : case_(c),
+        rank_(rank),
+        plan_(make_plan(c.has, c.needs, rank, c.padding, c.placement)),
+        source_({}, T(0)),
+        target_({}, T(0)) {}
 
   void start(Exchange<T, Host>& exchange) {
     bool const in_place = case_.placement == Placement::around_owned;
@@ -219,13 +224,16 @@ struct Coverage {
   }
 };
 
-using Types = std::tuple<float, double, std::int16_t, std::uint8_t, std::int8_t, std::uint16_t, std::int32_t, std::int64_t>;
+using Types =
+    std::tuple<float, double, std::int16_t, std::uint8_t, std::int8_t, std::uint16_t, std::int32_t, std::int64_t>;
 
 template <std::size_t I = 0>
 void fly_as(std::size_t type, Ranks const& ranks, Case const& first, Case const& second, Order order) {
   if constexpr (I < std::tuple_size_v<Types>) {
-    if (type == I) fly<std::tuple_element_t<I, Types>>(ranks, first, second, order);
-    else fly_as<I + 1>(type, ranks, first, second, order);
+    if (type == I)
+      fly<std::tuple_element_t<I, Types>>(ranks, first, second, order);
+    else
+      fly_as<I + 1>(type, ranks, first, second, order);
   }
 }
 
@@ -239,7 +247,8 @@ TEST_CASE("an exchange brings what the plan promises, and its adjoint takes it b
       [&] {
         Case const first = draw_case(ranks.size()), second = draw_case(ranks.size());
         auto const type = static_cast<std::size_t>(draw(0, std::tuple_size_v<Types>, "type"));
-        Order const order{draw(0, 2, "started in different orders") == 1, draw(0, 2, "finished in the other order") == 1};
+        Order const order{draw(0, 2, "started in different orders") == 1,
+                          draw(0, 2, "finished in the other order") == 1};
         coverage.add(first);
         fly_as(type, ranks, first, second, order);
       },
@@ -270,7 +279,8 @@ TEST_CASE("an exchange runs with another plan when the batch changes") {
     ExchangePlan const plan = make_plan(has, needs, ranks.rank(), Padding::circular, Placement::around_owned);
     Shard<double, Host> const shard(has, ranks.rank(), plan.needs);
     fill(Host(), shard.tile(), shard.held(), -1.0);
-    for_each_cell(plan.has, [&](Cell const& g) { shard(g[0], g[1], g[2], g[3], g[4]) = value_of<double>(has.shape(), g); });
+    for_each_cell(plan.has,
+                  [&](Cell const& g) { shard(g[0], g[1], g[2], g[3], g[4]) = value_of<double>(has.shape(), g); });
     exchange(plan, shard);
     for_each_cell(plan.needs, [&](Cell const& g) {
       Cell const from{g[0], g[1], g[2], floor_mod(g[3], 9), g[4]};

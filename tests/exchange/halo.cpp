@@ -45,7 +45,8 @@ bool inside(Box const& box, Cell const& g) {
 Shape draw_shape(int space) {
   std::array<std::int64_t, 3> extent{1, 1, 1};
   for (int i = 3 - space; i < 3; ++i)
-    extent[static_cast<std::size_t>(i)] = draw(1, space == 3 ? 7 : 13, std::string(name(spatial[static_cast<std::size_t>(i)])));
+    extent[static_cast<std::size_t>(i)] =
+        draw(1, space == 3 ? 7 : 13, std::string(name(spatial[static_cast<std::size_t>(i)])));
   return {draw(1, 4, "samples"), extent[0], extent[1], extent[2], draw(1, 6, "channels")};
 }
 
@@ -87,7 +88,8 @@ void check_halo(RankGrid<All> const& world) {
     }
     auto const from = source_of(c, g);
     right = right && cell(x, g) == (from ? static_cast<T>(value_of(shape, *from)) : T(0));
-    if (!inside(x.owned(), g)) products[0] += static_cast<double>(cell(x, g)) * static_cast<double>(floor_mod(g[1] + 2 * g[2] + 3 * g[3], 5));
+    if (!inside(x.owned(), g))
+      products[0] += static_cast<double>(cell(x, g)) * static_cast<double>(floor_mod(g[1] + 2 * g[2] + 3 * g[3], 5));
   });
 
   Tensor<T, Space, All, Host> const y(ranks, c.has, margin);
@@ -107,9 +109,12 @@ void check_halo(RankGrid<All> const& world) {
 
 TEST_CASE("a halo is filled around any tensor, and its adjoint adds it back") {
   auto const ranks = world_on_width();
-  distributed_property("1-D, double", [&] { check_halo<double, 1>(ranks); }, MPI_COMM_WORLD);
-  distributed_property("2-D, float", [&] { check_halo<float, 2>(ranks); }, MPI_COMM_WORLD);
-  distributed_property("3-D, 32-bit integers", [&] { check_halo<std::int32_t, 3>(ranks); }, MPI_COMM_WORLD);
+  distributed_property(
+      "1-D, double", [&] { check_halo<double, 1>(ranks); }, MPI_COMM_WORLD);
+  distributed_property(
+      "2-D, float", [&] { check_halo<float, 2>(ranks); }, MPI_COMM_WORLD);
+  distributed_property(
+      "3-D, 32-bit integers", [&] { check_halo<std::int32_t, 3>(ranks); }, MPI_COMM_WORLD);
 }
 
 TEST_CASE("redistribution there and back is the identity") {
@@ -156,9 +161,9 @@ TEST_CASE("redistribution between other policies, counts from the number of rank
   redistribute(x, y);
   for_each_cell(y.owned(), [&](Cell const& g) { CHECK(cell(y, g) == static_cast<float>(value_of(y.shape(), g))); });
   Tensor<float, 3, Distribution<Sample>, Host> const other(whole, Extents<3>{.samples = 3, .space = {5, 2, 2}});
-  CHECK_THROWS_WITH_AS(redistribute(x, other),
-                       "redistribute: both tensors must have the same shape, but they have (3, 5, 2, 2, 2) and (3, 5, 2, 2, 1)",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      redistribute(x, other),
+      "redistribute: both tensors must have the same shape, but they have (3, 5, 2, 2, 2) and (3, 5, 2, 2, 1)", Error);
 }
 
 TEST_CASE("a tensor must hold the halo that is to be filled") {
@@ -166,9 +171,8 @@ TEST_CASE("a tensor must hold the halo that is to be filled") {
   RankGrid<Distribution<Width>> const ranks(world);
   Tensor<float, 1, Distribution<Width>, Host> const tensor(ranks, Extents<1>{.space = {4 * world.size()}}, 1);
   std::int64_t const begin = 4 * world.rank(), end = begin + 4;
-  std::string const message =
-      tessera::detail::text("Halo: the tensor must hold the halo [0,1)x[0,1)x[0,1)x[", begin - 2, ',', end + 2,
-                   ")x[0,1), but holds [0,1)x[0,1)x[0,1)x[", begin - 1, ',', end + 1,
-                   ")x[0,1); create it with a larger margin");
+  std::string const message = tessera::detail::text("Halo: the tensor must hold the halo [0,1)x[0,1)x[0,1)x[",
+                                                    begin - 2, ',', end + 2, ")x[0,1), but holds [0,1)x[0,1)x[0,1)x[",
+                                                    begin - 1, ',', end + 1, ")x[0,1); create it with a larger margin");
   CHECK_THROWS_WITH_AS((Halo<float, 1, Distribution<Width>, Host>(tensor, 2)), message.c_str(), Error);
 }

@@ -51,7 +51,8 @@ Cell taken_from(Transfer const& transfer, Cell const& g) {
 
 /// Grid and extents of a problem whose spatial axes are all alike.
 Partition cube(std::int64_t n, std::int64_t depth, std::int64_t height, std::int64_t width) {
-  return Partition(Grid(Counts{.depth = depth, .height = height, .width = width}), Shape{.depth = n, .height = n, .width = n});
+  return Partition(Grid(Counts{.depth = depth, .height = height, .width = width}),
+                   Shape{.depth = n, .height = n, .width = n});
 }
 
 Region window_needs(Partition const& outputs, Window const& window) {
@@ -62,7 +63,8 @@ Region window_needs(Partition const& outputs, Window const& window) {
 
 /// One spatial axis: who has which cells, and what each rank needs of them.
 Partition line(Blocks const& width) {
-  return Partition(Grid(Counts{.width = width.parts()}), {Blocks(1, 1), Blocks(1, 1), Blocks(1, 1), width, Blocks(1, 1)});
+  return Partition(Grid(Counts{.width = width.parts()}),
+                   {Blocks(1, 1), Blocks(1, 1), Blocks(1, 1), width, Blocks(1, 1)});
 }
 
 Region line_needs(Partition const& has, std::vector<Interval> const& needs) {
@@ -117,7 +119,8 @@ TEST_CASE("every needed cell is supplied once, by its owner, from the right cell
         });
       }
       for_each_cell(plan.needs, [&](Cell const& g) {
-        bool const there = c.placement == Placement::around_owned && source_of(c, g) == g && owner_of(c.has, g) == plan.rank;
+        bool const there =
+            c.placement == Placement::around_owned && source_of(c, g) == g && owner_of(c.has, g) == plan.rank;
         RC_ASSERT(supplied[offset_in(plan.needs, g)] == (there ? 0 : 1));
       });
     }
@@ -264,7 +267,8 @@ TEST_CASE("a reflected border may not be wider than the axis allows, and every r
 TEST_CASE("has and needs must be over equally many ranks") {
   Partition const two = line(Blocks(4, 2)), four = line(Blocks(4, 4));
   CHECK_THROWS_WITH_AS(make_plan(two, Region(four), 0),
-                       "make_plan: what is had and what is needed must be over the same ranks, but there are 2 and 4", Error);
+                       "make_plan: what is had and what is needed must be over the same ranks, but there are 2 and 4",
+                       Error);
 }
 
 TEST_CASE("explain says who sends which box to whom") {
@@ -276,21 +280,26 @@ TEST_CASE("explain says who sends which box to whom") {
   Partition const has = line(Blocks(4, 2));
   Region const needs = line_needs(has, {{-1, 3}, {1, 5}});
   CHECK(text(make_plan(has, needs, 0, Padding::zeros, Placement::around_owned)) ==
-        "rank 0 has [0,1)x[0,1)x[0,1)x[0,2)x[0,1), needs [0,1)x[0,1)x[0,1)x[-1,3)x[0,1) (sample x depth x height x width x "
+        "rank 0 has [0,1)x[0,1)x[0,1)x[0,2)x[0,1), needs [0,1)x[0,1)x[0,1)x[-1,3)x[0,1) (sample x depth x height x "
+        "width x "
         "channel)\n"
         "  receives from rank 1: [0,1)x[0,1)x[0,1)x[2,3)x[0,1)\n"
         "  sends to rank 1: [0,1)x[0,1)x[0,1)x[1,2)x[0,1)\n"
         "  fills [0,1)x[0,1)x[0,1)x[-1,0)x[0,1) with zeros\n");
-  CHECK(text(make_plan(has, needs, 0, Padding::reflect, Placement::around_owned)) ==
-        "rank 0 has [0,1)x[0,1)x[0,1)x[0,2)x[0,1), needs [0,1)x[0,1)x[0,1)x[-1,3)x[0,1) (sample x depth x height x width x "
-        "channel)\n"
-        "  receives from itself: [0,1)x[0,1)x[0,1)x[1,2)x[0,1) as [0,1)x[0,1)x[0,1)x[-1,0)x[0,1), mirrored along width\n"
-        "  receives from rank 1: [0,1)x[0,1)x[0,1)x[2,3)x[0,1)\n"
-        "  sends to rank 1: [0,1)x[0,1)x[0,1)x[1,2)x[0,1)\n");
-  CHECK(text(make_plan(has, needs, 1, Padding::replicate, Placement::around_owned)) ==
-        "rank 1 has [0,1)x[0,1)x[0,1)x[2,4)x[0,1), needs [0,1)x[0,1)x[0,1)x[1,5)x[0,1) (sample x depth x height x width x "
-        "channel)\n"
-        "  receives from rank 0: [0,1)x[0,1)x[0,1)x[1,2)x[0,1)\n"
-        "  receives from itself: [0,1)x[0,1)x[0,1)x[3,4)x[0,1) as [0,1)x[0,1)x[0,1)x[4,5)x[0,1), broadcast along width\n"
-        "  sends to rank 0: [0,1)x[0,1)x[0,1)x[2,3)x[0,1)\n");
+  CHECK(
+      text(make_plan(has, needs, 0, Padding::reflect, Placement::around_owned)) ==
+      "rank 0 has [0,1)x[0,1)x[0,1)x[0,2)x[0,1), needs [0,1)x[0,1)x[0,1)x[-1,3)x[0,1) (sample x depth x height x width "
+      "x "
+      "channel)\n"
+      "  receives from itself: [0,1)x[0,1)x[0,1)x[1,2)x[0,1) as [0,1)x[0,1)x[0,1)x[-1,0)x[0,1), mirrored along width\n"
+      "  receives from rank 1: [0,1)x[0,1)x[0,1)x[2,3)x[0,1)\n"
+      "  sends to rank 1: [0,1)x[0,1)x[0,1)x[1,2)x[0,1)\n");
+  CHECK(
+      text(make_plan(has, needs, 1, Padding::replicate, Placement::around_owned)) ==
+      "rank 1 has [0,1)x[0,1)x[0,1)x[2,4)x[0,1), needs [0,1)x[0,1)x[0,1)x[1,5)x[0,1) (sample x depth x height x width "
+      "x "
+      "channel)\n"
+      "  receives from rank 0: [0,1)x[0,1)x[0,1)x[1,2)x[0,1)\n"
+      "  receives from itself: [0,1)x[0,1)x[0,1)x[3,4)x[0,1) as [0,1)x[0,1)x[0,1)x[4,5)x[0,1), broadcast along width\n"
+      "  sends to rank 0: [0,1)x[0,1)x[0,1)x[2,3)x[0,1)\n");
 }

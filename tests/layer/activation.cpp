@@ -186,13 +186,16 @@ TEST_CASE("relu: forward and gradient equal the serial ones") { distributed_equa
 TEST_CASE("leaky relu: forward and gradient equal the serial ones") {
   distributed_equals_serial("leaky relu", Kind::leaky_relu);
 }
-TEST_CASE("scaled tanh: forward and gradient equal the serial ones") { distributed_equals_serial("scaled tanh", Kind::tanh); }
+TEST_CASE("scaled tanh: forward and gradient equal the serial ones") {
+  distributed_equals_serial("scaled tanh", Kind::tanh);
+}
 TEST_CASE("dropout: the mask is that of one rank, whatever the decomposition (case 30)") {
   distributed_equals_serial("dropout", Kind::dropout);
 }
 
 TEST_CASE("the oracle's random words are the published ones") {
-  CHECK(oracle::philox({0, 0, 0, 0}, {0, 0}) == std::vector<std::uint32_t>{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u});
+  CHECK(oracle::philox({0, 0, 0, 0}, {0, 0}) ==
+        std::vector<std::uint32_t>{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u});
   CHECK(oracle::philox({0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}, {0xffffffffu, 0xffffffffu}) ==
         std::vector<std::uint32_t>{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu});
   CHECK(oracle::philox({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}, {0xa4093822u, 0x299f31d0u}) ==
@@ -235,8 +238,7 @@ TEST_CASE("dropout keeps the share that it should, and other steps, seeds and sa
     later.step = 1;
     other.seed = 1;
     shifted.first_sample = 1;
-    for (Pass const& pass : {later, other, shifted})
-      CHECK(std::abs(agreement(first, mask(pass)) - by_chance) < 0.05);
+    for (Pass const& pass : {later, other, shifted}) CHECK(std::abs(agreement(first, mask(pass)) - by_chance) < 0.05);
   }
 }
 

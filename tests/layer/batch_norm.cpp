@@ -107,7 +107,8 @@ struct Subject {
   void step(Partition const& input, Mode mode, std::uint64_t seed) {
     Shape const shape = input.shape();
     bool const training = mode == Mode::training;
-    HostTensor const x = values_of<T>(c, shape, seed), dy = random_tensor(shape, seed + 1), start = random_tensor(shape, seed + 2);
+    HostTensor const x = values_of<T>(c, shape, seed), dy = random_tensor(shape, seed + 1),
+                     start = random_tensor(shape, seed + 2);
     set_groups(norm, c.statistics, input);
     if (!training) {  // from the very numbers that the layer holds, which were checked when they moved
       driver.layer().for_each_buffer([&](std::string const& name, std::vector<double>& values) {
@@ -184,7 +185,8 @@ void check(Case const& c, RankGrid<AnySplit> const& world) {
   try {
     Subject<T> subject(c, ranks);
     subject.step(c.input, Mode::training, c.seed);
-    if (c.input.blocks(AxisId::sample).balanced()) subject.step(c.input.with_samples(c.samples), Mode::training, c.seed + 10);
+    if (c.input.blocks(AxisId::sample).balanced())
+      subject.step(c.input.with_samples(c.samples), Mode::training, c.seed + 10);
     subject.step(c.input, Mode::inference, c.seed + 20);
   } catch (Error const& error) {
     throw Error(error.what() + std::string("\n  in ") + c.text());

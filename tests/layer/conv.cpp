@@ -28,18 +28,18 @@ struct Case {
   std::int64_t out_channels = 1;
   bool bias = true;
   Partition input;
-  bool adds = false;          ///< dx is added to what is there
-  bool without_dx = false;    ///< as the first layer of a network
-  std::int64_t samples = 1;   ///< of an incomplete batch after the whole one
+  bool adds = false;         ///< dx is added to what is there
+  bool without_dx = false;   ///< as the first layer of a network
+  std::int64_t samples = 1;  ///< of an incomplete batch after the whole one
   std::uint64_t seed = 0;
 
   oracle::Conv oracle() const { return {{windows[0], windows[1], windows[2]}, x.channel, out_channels}; }
 
   ConvSpec spec() const {
     auto const& [d, h, w] = windows;
-    ConvSpec const made = conv3d(out_channels, kernel(d.kernel, h.kernel, w.kernel), stride(d.stride, h.stride, w.stride),
-                                 dilation(d.dilation, h.dilation, w.dilation), padding_low(d.low, h.low, w.low),
-                                 padding_high(d.high, h.high, w.high));
+    ConvSpec const made = conv3d(out_channels, kernel(d.kernel, h.kernel, w.kernel),
+                                 stride(d.stride, h.stride, w.stride), dilation(d.dilation, h.dilation, w.dilation),
+                                 padding_low(d.low, h.low, w.low), padding_high(d.high, h.high, w.high));
     ConvSpec with = made;
     with.bias = bias;
     return with;
@@ -64,7 +64,8 @@ Case draw_case(std::int64_t ranks) {
     w.stride = draw(0, 1, "strided") == 0 ? 1 : draw(2, 4, "stride");
     w.dilation = draw_one_in(3, "dilated") ? draw(2, 3, "dilation") : 1;
     w.low = draw(-2, larger(2, w.span() - 1), "low");
-    w.high = larger(draw(-2, larger(2, w.span() - 1), "high"), w.span() - c.x[space_in_order[static_cast<std::size_t>(i)]] - w.low);
+    w.high = larger(draw(-2, larger(2, w.span() - 1), "high"),
+                    w.span() - c.x[space_in_order[static_cast<std::size_t>(i)]] - w.low);
   }
   c.out_channels = draw(1, 9, "output channels");
   auto const work = [&] {
@@ -72,9 +73,12 @@ Case draw_case(std::int64_t ranks) {
     return y.volume() * c.windows[0].kernel * c.windows[1].kernel * c.windows[2].kernel * c.x.channel;
   };
   while (work() > 30000) {
-    if (c.x.channel * c.out_channels > 1) (c.x.channel > c.out_channels ? c.x.channel : c.out_channels) -= 1;
-    else if (c.x.sample > 1) --c.x.sample;
-    else break;
+    if (c.x.channel * c.out_channels > 1)
+      (c.x.channel > c.out_channels ? c.x.channel : c.out_channels) -= 1;
+    else if (c.x.sample > 1)
+      --c.x.sample;
+    else
+      break;
   }
   c.bias = draw(0, 2, "bias") > 0;
   c.input = draw_partition(c.x, counts);
@@ -94,8 +98,10 @@ std::vector<double> reordered(oracle::Conv const& conv, std::vector<double> cons
       for (std::int64_t tap = 0; tap < taps; ++tap) {
         auto const torch = static_cast<std::size_t>((co * conv.in_channels + ci) * taps + tap);
         auto const ours = static_cast<std::size_t>((tap * conv.in_channels + ci) * conv.out_channels + co);
-        if (to_torch) result[torch] = from[ours];
-        else result[ours] = from[torch];
+        if (to_torch)
+          result[torch] = from[ours];
+        else
+          result[ours] = from[torch];
       }
   return result;
 }
@@ -128,7 +134,8 @@ void check_batch(Case const& c, Partition const& input, Driver<T>& driver, Drive
     expect_same_bits("y", driver.y(), alone.y());
 
     if (!c.without_dx) {
-      HostTensor dx = oracle::conv_backward_data(conv, in, w, dy), dx_size = oracle::conv_backward_data(conv, in, w, dy, true);
+      HostTensor dx = oracle::conv_backward_data(conv, in, w, dy),
+                 dx_size = oracle::conv_backward_data(conv, in, w, dy, true);
       if (c.adds)
         for (std::size_t i = 0; i < dx.values.size(); ++i) {
           dx.values[i] += start.values[i];
@@ -141,7 +148,8 @@ void check_batch(Case const& c, Partition const& input, Driver<T>& driver, Drive
     std::int64_t const terms = out.sample * out.depth * out.height * out.width + input.grid().size();
     std::vector<double> bounds = reordered(conv, oracle::conv_backward_filter(conv, x, dy, true), true);
     for (double& bound : bounds) bound *= gamma_n<T>(terms + 1);
-    expect_values("dw", driver.gradient(".weight"), reordered(conv, oracle::conv_backward_filter(conv, x, dy), true), bounds);
+    expect_values("dw", driver.gradient(".weight"), reordered(conv, oracle::conv_backward_filter(conv, x, dy), true),
+                  bounds);
     if (c.bias) {
       bounds = oracle::conv_backward_bias(dy, true);
       for (double& bound : bounds) bound *= gamma_n<T>(terms);
@@ -203,7 +211,8 @@ Case along_width(std::int64_t n, Window const& window, std::vector<std::int64_t>
     // Ranks beyond those that the boundaries name own nothing.
     boundaries.resize(static_cast<std::size_t>(ranks) + 1, n);
     boundaries.back() = n;
-    c.input = Partition(Grid(Counts{.width = ranks}), {Blocks(2, 1), Blocks(1, 1), Blocks(1, 1), Blocks::at(boundaries), Blocks(3, 1)});
+    c.input = Partition(Grid(Counts{.width = ranks}),
+                        {Blocks(2, 1), Blocks(1, 1), Blocks(1, 1), Blocks::at(boundaries), Blocks(3, 1)});
   }
   return c;
 }
@@ -234,7 +243,8 @@ TEST_CASE("cases 1, 14: k3 s2 p1 on uneven shards has the outputs and the data g
 }
 
 TEST_CASE("case 2: even kernels, strides that do not divide, dilation") {
-  for (Window const& window : {Window{2, 1, 1, 0, 1}, {4, 3, 1, 1, 2}, {3, 1, 3, 3, 3}, {4, 3, 2, 2, 5}, {2, 4, 3, 0, 0}})
+  for (Window const& window :
+       {Window{2, 1, 1, 0, 1}, {4, 3, 1, 1, 2}, {3, 1, 3, 3, 3}, {4, 3, 2, 2, 5}, {2, 4, 3, 0, 0}})
     for (std::int64_t n : {7, 11, 12}) check_named(along_width(n, window));
 }
 

@@ -33,8 +33,8 @@ struct Case {
 
   std::string text() const {
     return tessera::detail::text("dense of ", test::text(input), " to ", outputs, bias ? ", bias" : "",
-                                 adds ? ", adds" : "", without_dx ? ", no dx" : "", ", then ", samples, " samples, seed ",
-                                 seed);
+                                 adds ? ", adds" : "", without_dx ? ", no dx" : "", ", then ", samples,
+                                 " samples, seed ", seed);
   }
 };
 
@@ -52,14 +52,16 @@ void check_batch(Case const& c, Partition const& input, Driver<T>& driver, std::
   together([&] {
     driver.expect_clean();
     oracle::Dense exact = oracle::dense(x, w, b, dy), size = oracle::dense(x, w, b, dy, true);
-    expect_owned("y", driver.y(), exact.y, [&](std::size_t i) { return gamma_n<T>(in.channel + 1) * size.y.values[i]; });
+    expect_owned("y", driver.y(), exact.y,
+                 [&](std::size_t i) { return gamma_n<T>(in.channel + 1) * size.y.values[i]; });
     if (!c.without_dx) {
       if (c.adds)
         for (std::size_t i = 0; i < start.values.size(); ++i) {
           exact.dx.values[i] += start.values[i];
           size.dx.values[i] += std::abs(start.values[i]);
         }
-      expect_owned("dx", driver.dx(), exact.dx, [&](std::size_t i) { return gamma_n<T>(c.outputs + 1) * size.dx.values[i]; });
+      expect_owned("dx", driver.dx(), exact.dx,
+                   [&](std::size_t i) { return gamma_n<T>(c.outputs + 1) * size.dx.values[i]; });
     }
     std::int64_t const terms = in.sample * in.depth * in.height * in.width + input.grid().size();
     for (double& bound : size.dw) bound *= gamma_n<T>(terms + 1);

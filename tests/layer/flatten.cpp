@@ -28,7 +28,8 @@ HostTensor unflatten(HostTensor const& flat, Shape const& shape) {
   HostTensor numbers(shape), x(shape);
   for (std::size_t i = 0; i < numbers.values.size(); ++i) numbers.values[i] = static_cast<double>(i);
   HostTensor const went = oracle::flatten(numbers);
-  for (std::size_t i = 0; i < flat.values.size(); ++i) x.values[static_cast<std::size_t>(went.values[i])] = flat.values[i];
+  for (std::size_t i = 0; i < flat.values.size(); ++i)
+    x.values[static_cast<std::size_t>(went.values[i])] = flat.values[i];
   return x;
 }
 

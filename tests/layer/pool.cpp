@@ -40,10 +40,13 @@ struct Case {
   oracle::Pool oracle() const { return {windows}; }
 
   std::string text() const {
-    return tessera::detail::text(largest ? "max" : count_padding ? "average" : "average without padding", " pool of ",
-                                 test::text(input), ", ", test::text(windows[0]), " | ", test::text(windows[1]), " | ",
-                                 test::text(windows[2]), ", values ", static_cast<int>(values), adds ? ", adds" : "",
-                                 ", then ", samples, " samples, seed ", seed);
+    return tessera::detail::text(largest         ? "max"
+                                 : count_padding ? "average"
+                                                 : "average without padding",
+                                 " pool of ", test::text(input), ", ", test::text(windows[0]), " | ",
+                                 test::text(windows[1]), " | ", test::text(windows[2]), ", values ",
+                                 static_cast<int>(values), adds ? ", adds" : "", ", then ", samples, " samples, seed ",
+                                 seed);
   }
 
   template <class Spec>
@@ -251,13 +254,15 @@ TEST_CASE("case 8: a pool whose halo is wider than the block") {
 TEST_CASE("a pool refuses padding that would make empty windows, dilation, and a stride of 0") {
   auto const ranks = world_ranks();
   Partition const input(ranks.grid(), {1, 1, 1, 9, 1});
-  CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, max_pool1d<2>(padding(2))),
-                       "max_pool: padding must be between 0 and half the kernel, so that every window holds a cell, but "
-                       "along width kernel 2 has padding 2 and 2",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      Driver<double>(ranks, input, max_pool1d<2>(padding(2))),
+      "max_pool: padding must be between 0 and half the kernel, so that every window holds a cell, but "
+      "along width kernel 2 has padding 2 and 2",
+      Error);
   CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, avg_pool1d<3>(dilation(2))),
                        "avg_pool: a window must not be dilated, but along width the dilation is 2", Error);
   CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, avg_pool1d<3>(stride(0))),
-                       "avg_pool: kernel, stride and dilation must be at least 1, but along width they are 3, 0, 1", Error);
+                       "avg_pool: kernel, stride and dilation must be at least 1, but along width they are 3, 0, 1",
+                       Error);
   CHECK_THROWS_AS(Driver<double>(ranks, input, max_pool1d<10>()), Error);
 }

@@ -109,7 +109,8 @@ class Driven {
   Driver<T> driver_;
 };
 
-/// check(case, ranks, T()) for all cases of a file, in double and float, on each decomposition for this number of ranks.
+/// check(case, ranks, T()) for all cases of a file, in double and float, on each decomposition for this number of
+/// ranks.
 template <class Check>
 void for_each_case(std::string const& file, Check check) {
   auto const world = Communicator<Mpi>::borrow(MPI_COMM_WORLD);
@@ -166,14 +167,19 @@ void check_linear(FixtureCase const& c, RankGrid<All> const& ranks, Spec const& 
 template <class Spec, class Word>
 void set_each(Spec& spec, Word word, Array const& numbers) {
   auto const n = numbers.whole();
-  if (n.size() == 1) spec.set(word(n[0]));
-  else if (n.size() == 2) spec.set(word(n[0], n[1]));
-  else spec.set(word(n[0], n[1], n[2]));
+  if (n.size() == 1)
+    spec.set(word(n[0]));
+  else if (n.size() == 2)
+    spec.set(word(n[0], n[1]));
+  else
+    spec.set(word(n[0], n[1], n[2]));
 }
 template <class Spec>
 void set_window(Spec& spec, FixtureCase const& c) {
-  set_each(spec, [](auto... n) { return kernel(n...); }, c["kernel"]);
-  set_each(spec, [](auto... n) { return stride(n...); }, c["stride"]);
+  set_each(
+      spec, [](auto... n) { return kernel(n...); }, c["kernel"]);
+  set_each(
+      spec, [](auto... n) { return stride(n...); }, c["stride"]);
 }
 
 double product(std::vector<std::int64_t> const& numbers, std::size_t from = 0) {
@@ -190,12 +196,15 @@ TEST_CASE("convolutions agree with PyTorch") {
     std::int64_t const out = w[0];
     ConvSpec spec = w.size() == 3 ? conv1d(out) : w.size() == 4 ? conv2d(out) : conv3d(out);
     set_window(spec, c);
-    set_each(spec, [](auto... n) { return dilation(n...); }, c["dilation"]);
+    set_each(
+        spec, [](auto... n) { return dilation(n...); }, c["dilation"]);
     if (c.number("same") != 0.0) {
       spec.set(same);
     } else {
-      set_each(spec, [](auto... n) { return padding_low(n...); }, c["low"]);
-      set_each(spec, [](auto... n) { return padding_high(n...); }, c["high"]);
+      set_each(
+          spec, [](auto... n) { return padding_low(n...); }, c["low"]);
+      set_each(
+          spec, [](auto... n) { return padding_high(n...); }, c["high"]);
     }
     if (!c.has("b")) spec.set(no_bias);
     double const taps = product(w, 2);
@@ -209,7 +218,8 @@ TEST_CASE("average pools agree with PyTorch") {
     std::size_t const rank = c["kernel"].values.size();
     AveragePoolSpec spec = rank == 1 ? avg_pool1d() : rank == 2 ? avg_pool2d() : avg_pool3d();
     set_window(spec, c);
-    set_each(spec, [](auto... n) { return padding(n...); }, c["padding"]);
+    set_each(
+        spec, [](auto... n) { return padding(n...); }, c["padding"]);
     if (c.number("count_padding") == 0.0) spec.set(exclude_padding);
     double const taps = product(c["kernel"].whole());
     check_linear<decltype(t)>(c, ranks, spec, taps, taps, 0);
@@ -222,7 +232,8 @@ TEST_CASE("max pools agree with PyTorch, with ties, NaN and infinities") {
     std::size_t const rank = c["kernel"].values.size();
     MaxPoolSpec spec = rank == 1 ? max_pool1d() : rank == 2 ? max_pool2d() : max_pool3d();
     set_window(spec, c);
-    set_each(spec, [](auto... n) { return padding(n...); }, c["padding"]);
+    set_each(
+        spec, [](auto... n) { return padding(n...); }, c["padding"]);
     Driven<T> layer(ranks, c["x"], spec);
     layer.forward(c["x"]).backward(c["dy"]);
     if constexpr (in_double<T>) {
@@ -258,8 +269,9 @@ TEST_CASE("activations agree with PyTorch, with zeros and NaN") {
     } else if (c.kind == "leaky_relu") {
       check(leaky_relu(setting), dx, 3, 3);
     } else {
-      // tanhf is good to 2 units in the last place, 4 roundings, and does not magnify the relative error of x; scale and
-      // product add 2. In 1 - t^2 an error of t counts twice, absolutely: 2 (7 + 1) + 2, then scale, dy and products.
+      // tanhf is good to 2 units in the last place, 4 roundings, and does not magnify the relative error of x; scale
+      // and product add 2. In 1 - t^2 an error of t counts twice, absolutely: 2 (7 + 1) + 2, then scale, dy and
+      // products.
       std::vector<double> most = c["dy"].magnitude().values;
       for (double& value : most) value *= std::abs(setting);
       check(scaled_tanh(setting), most, 7, 22);
@@ -277,8 +289,10 @@ TEST_CASE("dense layers agree with PyTorch, alone and behind flatten") {
     };
     DenseSpec spec = dense(w[0]);
     if (!c.has("b")) spec.set(no_bias);
-    if (c.kind == "dense") check(spec);
-    else check(sequence(redistribute<Distribution<Sample>>(), flatten(), spec));
+    if (c.kind == "dense")
+      check(spec);
+    else
+      check(sequence(redistribute<Distribution<Sample>>(), flatten(), spec));
   });
 }
 
@@ -322,8 +336,10 @@ double largest(Array const& array) {
 template <class T>
 void check_within(std::string const& what, std::vector<double> const& got, Array const& expected, double magnitude,
                   double roundings) {
-  if constexpr (in_double<T>) check_norm_wise(what, got, expected);
-  else check_roundings(what + " in float", got, expected, std::vector<double>(got.size(), magnitude), roundings);
+  if constexpr (in_double<T>)
+    check_norm_wise(what, got, expected);
+  else
+    check_roundings(what + " in float", got, expected, std::vector<double>(got.size(), magnitude), roundings);
 }
 
 }  // namespace
@@ -337,9 +353,9 @@ TEST_CASE("batch norm agrees with PyTorch in two steps of training and in infere
     double const gamma = largest(c["gamma"]), beta = largest(c["beta"]), dy = largest(c["dy"]);
     double const count = product(c["dy"].shape) / static_cast<double>(c["dy"].shape[1]);
     // x is exact in float and statistics are in double, so that the normalised x has 4 roundings, even where x is far
-    // from 0: two differences, the inverse deviation, a product. In y follow gamma, beta, a product and a sum. In dx the
-    // three terms, none larger than dy (1 + normalised), have up to 4 + 7 + 1 roundings; differences, gamma, the inverse
-    // deviation and products add 7.
+    // from 0: two differences, the inverse deviation, a product. In y follow gamma, beta, a product and a sum. In dx
+    // the three terms, none larger than dy (1 + normalised), have up to 4 + 7 + 1 roundings; differences, gamma, the
+    // inverse deviation and products add 7.
     auto const check = [&](std::string const& after, NormScale const& s) {
       double const h = s.normalised;
       check_within<T>("y" + after, layer.y(), c["y" + after], gamma * h + beta, 7);

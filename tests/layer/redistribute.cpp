@@ -37,7 +37,8 @@ void check(RankGrid<From> const& ranks, Partition const& input, Spec const& spec
         expect(driver.y().partition().grid().counts() == to, "the output is not cut as it was asked for");
         expect(driver.dx().partition() == part, "the gradient is not cut as the input is");
         expect_owned("y", driver.y(), x, [](std::size_t) { return 0.0; });
-        expect_owned("dx", driver.dx(), adds ? oracle::cell_by_cell(dy, start, [](double a, double b) { return a + b; }) : dy,
+        expect_owned("dx", driver.dx(),
+                     adds ? oracle::cell_by_cell(dy, start, [](double a, double b) { return a + b; }) : dy,
                      [](std::size_t) { return 0.0; });
       });
     };
@@ -55,7 +56,8 @@ void check(RankGrid<From> const& ranks, Partition const& input, Spec const& spec
 template <PartitionPolicy To>
 void check_spread(AxisId axis) {
   auto const world = world_ranks();
-  for (Counts const& counts : {Counts{.sample = world.size()}, Counts{.depth = world.size()}, Counts{.width = world.size()}}) {
+  for (Counts const& counts :
+       {Counts{.sample = world.size()}, Counts{.depth = world.size()}, Counts{.width = world.size()}}) {
     RankGrid<AnySplit> const ranks(world, counts);
     Partition const input(ranks.grid(), {3, 5, 2, 7, 2});
     Counts to;

@@ -69,9 +69,11 @@ TEST_CASE("checks: the paper's network has the published parameters, operations 
     CHECK(net.capacity() == 0);
     Flops const flops = flops_of(net);
     CHECK(flops.all / 1e9 == doctest::Approx(p.gigaflops).epsilon(p.half_digits[0] / p.gigaflops));
-    CHECK(flops.without_first_data / 1e9 == doctest::Approx(p.gigaflops_without_first).epsilon(p.half_digits[1] / p.gigaflops_without_first));
+    CHECK(flops.without_first_data / 1e9 ==
+          doctest::Approx(p.gigaflops_without_first).epsilon(p.half_digits[1] / p.gigaflops_without_first));
     CHECK(gibibytes_of(net) == doctest::Approx(p.gibibytes).epsilon(p.half_digits[2] / p.gibibytes));
-    CHECK(gibibytes_of(with_norm) == doctest::Approx(p.gibibytes_with_norm).epsilon(p.half_digits[3] / p.gibibytes_with_norm));
+    CHECK(gibibytes_of(with_norm) ==
+          doctest::Approx(p.gibibytes_with_norm).epsilon(p.half_digits[3] / p.gibibytes_with_norm));
     CHECK(net.output_partition(3).shape() == Shape{3, 1, 1, 1, 4});
   }
   // A scale and a shift for each of the 16 + 32 + 64 + 128 + 3 x 256 channels.
@@ -112,7 +114,8 @@ TEST_CASE("checks: boxes and plans of 2,048 ranks follow from formulas on one") 
     std::int64_t owned = 0, received = 0, sent = 0, received_back = 0, sent_back = 0, idle = 0;
     Partition output;
     for (int rank = 0; rank < ranks; ++rank) {
-      WindowBinding const binding(rank, layer.windows, layer.mixes ? Border::zeros : Border::clipped, layer.mixes, layer.channels);
+      WindowBinding const binding(rank, layer.windows, layer.mixes ? Border::zeros : Border::clipped, layer.mixes,
+                                  layer.channels);
       output = binding.output(input);
       ExchangePlan const there = binding.input_plan(input, Placement::around_owned),
                          back = binding.error_plan(input, Placement::around_owned);

@@ -31,11 +31,14 @@ using Whole = Distribution<Sample>;
 struct GatedSmoothing {
   static constexpr char const* kind = "smooth";
   static double bend(Tile<double const> const& x, std::int64_t const at[4], std::int64_t c) {
-    return x(at[0], at[1] - 1, at[2], at[3], c) - 2 * x(at[0], at[1], at[2], at[3], c) + x(at[0], at[1] + 1, at[2], at[3], c);
+    return x(at[0], at[1] - 1, at[2], at[3], c) - 2 * x(at[0], at[1], at[2], at[3], c) +
+           x(at[0], at[1] + 1, at[2], at[3], c);
   }
 
   Windows windows(Shape const&) const { return {{Window{.kernel = 3, .low = 1, .high = 1}, {}, {}}}; }
-  std::vector<ParameterSpec> parameters(Shape const& in) const { return {{"gate", {in.channel}, {0}, Initial::uniform(0.5)}}; }
+  std::vector<ParameterSpec> parameters(Shape const& in) const {
+    return {{"gate", {in.channel}, {0}, Initial::uniform(0.5)}};
+  }
 
   void forward(ForwardPass<double, Space> const& p) const {
     for_each_position("smooth", p.space, p.box, [p](std::int64_t const at[4], Interval channels) {
@@ -127,7 +130,8 @@ Result run_once(Model<double, Space> net) {
 TEST_CASE("custom layer: joins a network and equals the serial one") {
   auto const world = Communicator<Mpi>::borrow(MPI_COMM_WORLD);
   Result const serial = run_once(network({Communicator<Mpi>::borrow(MPI_COMM_SELF), Counts{}}));
-  for (Counts const& split : {Counts{.sample = world.size()}, Counts{.depth = world.size()}, Counts{.sample = 2, .depth = world.size() / 2}}) {
+  for (Counts const& split : {Counts{.sample = world.size()}, Counts{.depth = world.size()},
+                              Counts{.sample = 2, .depth = world.size() / 2}}) {
     if (split.product() != world.size()) continue;
     Result const here = run_once(network({world, split}));
     CHECK(here.sum == doctest::Approx(serial.sum).epsilon(1e-13));

@@ -49,10 +49,10 @@ class Waves {
 /// The loss before and after a step.
 std::pair<double, double> two_losses(Communicator<Mpi> const& comm, Counts const& counts, std::int64_t side) {
   RankGrid<Spatial> const ranks(comm, counts);
-  auto net = sequential<float>(ranks, SampleShape<3>{.channels = 2, .space = {side, side, side}},
-                               conv3d<3>(4, same, no_bias), batch_norm(), leaky_relu(), avg_pool3d<3>(stride(2), padding(1)),
-                               conv3d<3>(8, stride(2), padding(1)), relu(), max_pool3d<2>(), conv3d<3>(8, stride(4), padding(1)),
-                               redistribute<Distribution<Sample>>(), flatten(), dense(4));
+  auto net = sequential<float>(
+      ranks, SampleShape<3>{.channels = 2, .space = {side, side, side}}, conv3d<3>(4, same, no_bias), batch_norm(),
+      leaky_relu(), avg_pool3d<3>(stride(2), padding(1)), conv3d<3>(8, stride(2), padding(1)), relu(), max_pool3d<2>(),
+      conv3d<3>(8, stride(4), padding(1)), redistribute<Distribution<Sample>>(), flatten(), dense(4));
   Trainer trainer{net, Sgd{.rate = 1e-2}, MeanSquaredError{}};
   Waves data(side);
   double const first = trainer.step(data, {0}, {.seed = 3});
@@ -70,11 +70,12 @@ TEST_CASE("a large cube, split along all three axes, trains as on one rank") {
                                             : Counts{.height = world.size()};
   auto const [before, after] = two_losses(world, counts, side);
   double serial[2] = {0.0, 0.0};
-  if (world.rank() == 0) std::tie(serial[0], serial[1]) = two_losses(Communicator<Mpi>::borrow(MPI_COMM_SELF), {}, side);
+  if (world.rank() == 0)
+    std::tie(serial[0], serial[1]) = two_losses(Communicator<Mpi>::borrow(MPI_COMM_SELF), {}, side);
   world.broadcast(serial, 2, 0);
   if (world.rank() == 0)
-    std::cout << "side " << side << ": loss " << before << " then " << after << ", on one rank " << serial[0] << " then "
-              << serial[1] << '\n';
+    std::cout << "side " << side << ": loss " << before << " then " << after << ", on one rank " << serial[0]
+              << " then " << serial[1] << '\n';
   CHECK(std::abs(before - serial[0]) <= 1e-4 * serial[0]);
   CHECK(std::abs(after - serial[1]) <= 1e-3 * serial[1]);
   CHECK(after < before);

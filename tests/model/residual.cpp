@@ -136,7 +136,8 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
       driver.expect_clean();
       expect_owned("y", driver.y(), y, exactly);
       expect_owned("dx", driver.dx(), dx, exactly);
-      auto const gradient = [&](char const* name, oracle::Conv const& conv, HostTensor const& from, HostTensor const& error) {
+      auto const gradient = [&](char const* name, oracle::Conv const& conv, HostTensor const& from,
+                                HostTensor const& error) {
         auto const expected = in_torch_order(conv, oracle::conv_backward_filter(conv, from, error));
         expect_values(name, driver.gradient(name), expected, std::vector<double>(expected.size(), 0.0));
       };
@@ -155,13 +156,15 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
 template <class T>
 void check(Case const& c, RankGrid<AnySplit> const& world) {
   RankGrid<AnySplit> const ranks(world, c.input.grid().counts());
-  ConvSpec const one = spec_of(c.first, c.middle), two = spec_of(c.second, c.out_channels), aside = spec_of(c.beside, c.out_channels);
+  ConvSpec const one = spec_of(c.first, c.middle), two = spec_of(c.second, c.out_channels),
+                 aside = spec_of(c.beside, c.out_channels);
   try {
     switch (c.kind) {
       case Kind::identity: return check_spec<T>(c, ranks, residual(one, relu(), two));
       case Kind::identity_after_relu: return check_spec<T>(c, ranks, residual(one, relu(), two, relu()));
       case Kind::conv_shortcut: return check_spec<T>(c, ranks, residual(one, relu(), two, shortcut(aside)));
-      case Kind::relu_shortcut: return check_spec<T>(c, ranks, residual(sequence(one, relu(), two), shortcut(aside, relu())));
+      case Kind::relu_shortcut:
+        return check_spec<T>(c, ranks, residual(sequence(one, relu(), two), shortcut(aside, relu())));
     }
   } catch (Error const& error) {
     throw Error(error.what() + std::string("\n  in ") + c.text());

@@ -29,7 +29,8 @@ std::vector<std::string> lines_of(std::string const& text) {
 }
 
 /// The table of a small model; its halos and memory can be counted by hand.
-char const* const on_one = R"(layer      what                           output nxdxhxwxc  this rank's  halo  halo back  parameters    memory
+char const* const on_one =
+    R"(layer      what                           output nxdxhxwxc  this rank's  halo  halo back  parameters    memory
 --------------------------------------------------------------------------------------------------------------
            input                          2x8x4x4x2         all                                       5.62 KiB
 conv1      conv 3 same, 3 channels, bias  2x8x4x4x3         all                                  165  3.00 KiB
@@ -44,7 +45,8 @@ dense1     dense, 4 outputs, bias         2x1x1x1x4         all                 
            all                                                            0 B        0 B         604  21.2 KiB
 0.0002081 GFlop forward, 0.0003333 GFlop backward in all; parameters and gradients 4.72 KiB per rank
 )";
-char const* const on_two_first = R"(layer      what                          output nxdxhxwxc  this rank's   halo  halo back  parameters    memory
+char const* const on_two_first =
+    R"(layer      what                          output nxdxhxwxc  this rank's   halo  halo back  parameters    memory
 --------------------------------------------------------------------------------------------------------------
            input                         2x8x4x4x2         d 0:4                                      3.38 KiB
 conv1      conv 3 same, 3 channels, ..   2x8x4x4x3         d 0:4        256 B                    165  1.50 KiB
@@ -64,7 +66,8 @@ dense1     dense, 4 outputs, bias        2x1x1x1x4         n 0:1                
 std::string on_two(int rank) {
   std::string text = on_two_first;
   if (rank == 0) return text;
-  for (auto const& [first, second] : {std::pair<std::string, std::string>{"d 0:4", "d 4:8"}, {"d 0:2", "d 2:4"}, {"n 0:1", "n 1:2"}})
+  for (auto const& [first, second] :
+       {std::pair<std::string, std::string>{"d 0:4", "d 4:8"}, {"d 0:2", "d 2:4"}, {"n 0:1", "n 1:2"}})
     for (std::size_t at = 0; (at = text.find(first, at)) != std::string::npos;) text.replace(at, first.size(), second);
   return text;
 }
@@ -89,8 +92,8 @@ TEST_CASE("summary: a small model, line by line") {
   bool const two = world().size() == 2;
   RankGrid<Spatial> const ranks(world(), {.depth = world().size()});
   auto const net = sequential<float>(ranks, SampleShape<3>{.channels = 2, .space = {8, 4, 4}},  //
-                                     conv3d<3>(3, same), residual(relu(), conv3d<3>(3, same, no_bias)),
-                                     avg_pool3d<2>(), redistribute<Whole>(), flatten(), dense(4));
+                                     conv3d<3>(3, same), residual(relu(), conv3d<3>(3, same, no_bias)), avg_pool3d<2>(),
+                                     redistribute<Whole>(), flatten(), dense(4));
   CHECK(net.capacity() == 0);
   std::string const text = summary(net, 2);
   std::ostringstream out;
@@ -100,8 +103,9 @@ TEST_CASE("summary: a small model, line by line") {
   auto const lines = lines_of(text);
   auto const expected = lines_of(two ? on_two(world().rank()) : on_one);
   REQUIRE(lines.size() == expected.size() + 1);
-  CHECK(lines[0] == (two ? "batch 2 on 2 ranks, cut depth=2; rank " + rank : "batch 2 on 1 rank, cut sample=1; rank 0") +
-                        "; 32-bit numbers, " + kernels + " kernels");
+  CHECK(lines[0] ==
+        (two ? "batch 2 on 2 ranks, cut depth=2; rank " + rank : "batch 2 on 1 rank, cut sample=1; rank 0") +
+            "; 32-bit numbers, " + kernels + " kernels");
   for (std::size_t i = 0; i < expected.size(); ++i) CHECK(lines[i + 1] == expected[i]);
 }
 

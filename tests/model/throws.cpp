@@ -32,10 +32,10 @@ using Spatial = tessera::Distribution<Sample, Depth>;
 using Whole = tessera::Distribution<Sample>;
 
 /// Every rank comes to each of these at least three times.
-constexpr char const* kinds[] = {"read_input",     "read_target",    "forward conv",   "forward residual", "forward moved",
-                                 "forward flat",   "loss",           "backward flat",  "backward moved",   "backward residual",
-                                 "backward conv",  "gradient",       "schedule",       "update",           "on_step",
-                                 "on_epoch",       "validation"};
+constexpr char const* kinds[] = {
+    "read_input", "read_target",   "forward conv",   "forward residual",  "forward moved", "forward flat",
+    "loss",       "backward flat", "backward moved", "backward residual", "backward conv", "gradient",
+    "schedule",   "update",        "on_step",        "on_epoch",          "validation"};
 
 struct Failure {
   std::string kind;
@@ -63,8 +63,10 @@ struct Probe {
   template <class T, class Space>
   void backward(tessera::BackwardPass<T, Space> const& p) const {
     at_a_place("backward " + where);
-    if (p.accumulate == tessera::Accumulate::add) tessera::add<T>(p.space, p.dy, p.dx, p.box);
-    else tessera::copy<T, T>(p.space, p.dy, p.dx, p.box);
+    if (p.accumulate == tessera::Accumulate::add)
+      tessera::add<T>(p.space, p.dy, p.dx, p.box);
+    else
+      tessera::copy<T, T>(p.space, p.dy, p.dx, p.box);
   }
 };
 
@@ -115,12 +117,11 @@ struct Data : tessera::io::MemorySource<float> {
 void train(tessera::Communicator<tessera::Mpi> const& world) {
   using namespace tessera;
   RankGrid<Spatial> const ranks(world, {.sample = 2, .depth = 2});
-  auto const net = sequential<float>(
-      ranks, SampleShape<3>{.channels = 2, .space = {4, 3, 3}},              //
-      conv3d<3>(3, same), Probe{"conv"},                                      //
-      residual(conv3d<3>(3, same), Probe{"residual"}, conv3d<3>(3, same)),    //
-      GradientProbe{{"scale"}}, redistribute<Whole>(), Probe{"moved"},        //
-      flatten(), Probe{"flat"}, dense(1));
+  auto const net = sequential<float>(ranks, SampleShape<3>{.channels = 2, .space = {4, 3, 3}},             //
+                                     conv3d<3>(3, same), Probe{"conv"},                                    //
+                                     residual(conv3d<3>(3, same), Probe{"residual"}, conv3d<3>(3, same)),  //
+                                     GradientProbe{{"scale"}}, redistribute<Whole>(), Probe{"moved"},      //
+                                     flatten(), Probe{"flat"}, dense(1));
   Trainer trainer{net, Method{{.rate = 1e-3}}, Loss{}};
   Data data("read_input", "read_target"), validation("validation", "validation target");
   FitOptions options{.epochs = 3, .batch = 6};

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ten Adam steps of the CosmoFlow network on 16-cubes, batch norm over all ranks and dropout on: the losses do not depend
-// on how many ranks work, nor on how the samples are cut.
+// Ten Adam steps of the CosmoFlow network on 16-cubes, batch norm over all ranks and dropout on: the losses do not
+// depend on how many ranks work, nor on how the samples are cut.
 
 #include <doctest/doctest.h>
 
@@ -31,12 +31,12 @@ Model<T> network_with_move_midway(RankGrid<Spatial> const& ranks, SampleShape<3>
     return sequence(conv3d<3>(width, stride(step), padding(1), no_bias), batch_norm(), leaky_relu(0.01),
                     when(pool, avg_pool3d<3>(stride(2), padding(1))));
   };
-  return sequential<T>(ranks, sample, block(16, 1, true), block(32, 1, true),              //
-                       redistribute<Whole>(),                                              //
-                       block(64, 1, false), block(128, 2, false), block(256, 1, false),    //
-                       flatten(),                                                          //
-                       dropout(0.2), dense(2048, bias(0.1)), leaky_relu(0.01),             //
-                       dropout(0.2), dense(256, bias(0.1)), leaky_relu(0.01),              //
+  return sequential<T>(ranks, sample, block(16, 1, true), block(32, 1, true),            //
+                       redistribute<Whole>(),                                            //
+                       block(64, 1, false), block(128, 2, false), block(256, 1, false),  //
+                       flatten(),                                                        //
+                       dropout(0.2), dense(2048, bias(0.1)), leaky_relu(0.01),           //
+                       dropout(0.2), dense(256, bias(0.1)), leaky_relu(0.01),            //
                        dropout(0.2), dense(4, bias(0.1)));
 }
 
@@ -72,14 +72,11 @@ double largest_difference(std::vector<double> const& a, std::vector<double> cons
 }
 
 std::vector<Counts> splits_of(int ranks) {
-  std::vector<Counts> const all{{},
-                                {.sample = 2},
-                                {.depth = 2},
-                                {.height = 3},
-                                {.depth = 2, .width = 2},
-                                {.sample = 2, .depth = 2, .height = 2}};
+  std::vector<Counts> const all{
+      {}, {.sample = 2}, {.depth = 2}, {.height = 3}, {.depth = 2, .width = 2}, {.sample = 2, .depth = 2, .height = 2}};
   std::vector<Counts> fitting;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(fitting), [&](Counts const& c) { return c.product() == ranks; });
+  std::copy_if(all.begin(), all.end(), std::back_inserter(fitting),
+               [&](Counts const& c) { return c.product() == ranks; });
   return fitting;
 }
 
@@ -98,7 +95,8 @@ std::vector<double> serial_losses(Communicator<Mpi> const& world) {
 }
 
 void report(char const* type, std::string const& split, double difference, int rank) {
-  if (rank == 0) std::printf("trajectory: %s, %s: relative difference to one rank %.1e\n", type, split.c_str(), difference);
+  if (rank == 0)
+    std::printf("trajectory: %s, %s: relative difference to one rank %.1e\n", type, split.c_str(), difference);
 }
 
 }  // namespace
@@ -129,7 +127,8 @@ TEST_CASE("trajectory: in float the same steps stay close") {
   std::vector<double> const serial = serial_losses<float>(world);
   for (Counts const& split : splits_of(world.size())) {
     RankGrid<Spatial> const ranks(world, split);
-    double const difference = largest_difference(losses_of(cosmoflow::paper_network<float>(ranks, sample, true)), serial);
+    double const difference =
+        largest_difference(losses_of(cosmoflow::paper_network<float>(ranks, sample, true)), serial);
     report("float", to_text(split), difference, world.rank());
     CHECK(difference <= 0.05);  // Adam divides rounding by itself: only a sign that nothing is grossly wrong
   }

@@ -91,8 +91,8 @@ struct RunningError {
     double const a = 1.0 - m.beta1, b = 1.0 - m.beta2;
     double const mean = first + a * (g - first), square = second + b * (g * g - second);
     of_first = m.beta1 * of_first + a * of_g + u * (3 * a * std::abs(g - first) + std::abs(mean));
-    of_second = m.beta2 * of_second + b * 2 * std::abs(g) * of_g +
-                u * (b * g * g + 3 * b * std::abs(g * g - second) + square);
+    of_second =
+        m.beta2 * of_second + b * 2 * std::abs(g) * of_g + u * (b * g * g + 3 * b * std::abs(g * g - second) + square);
     first = mean;
     second = square;
     double const root = std::sqrt(square), of_root = (root > 0.0 ? of_second / root : std::sqrt(of_second)) + u * root;
@@ -140,8 +140,9 @@ void check_path(FixtureCase const& c, RankGrid<All> const& ranks, Method const& 
     p.start_reduction();
     optimizer.step(list, ranks.world(), 2.0);
     std::vector<T> const moved = p.download();
-    Array const expected{{static_cast<std::int64_t>(n)}, {path.begin() + static_cast<std::ptrdiff_t>(step * n),
-                                                          path.begin() + static_cast<std::ptrdiff_t>((step + 1) * n)}};
+    Array const expected{{static_cast<std::int64_t>(n)},
+                         {path.begin() + static_cast<std::ptrdiff_t>(step * n),
+                          path.begin() + static_cast<std::ptrdiff_t>((step + 1) * n)}};
     std::vector<double> const got(moved.begin(), moved.end());
     std::string const what = c.name + ", step " + std::to_string(step + 1);
     if constexpr (std::is_same_v<T, double>) {
@@ -187,8 +188,10 @@ void check_clip(FixtureCase const& c, RankGrid<All> const& ranks) {
     for (double& value : expected.values) value *= -ours / theirs;
     std::vector<T> const moved = parameters[k].download();
     std::vector<double> const got(moved.begin(), moved.end());
-    if constexpr (std::is_same_v<T, double>) check_norm_wise(c.name, got, expected);
-    else check_roundings(c.name + " in float", got, expected, expected.magnitude().values, 4);  // g, norm, scale, product
+    if constexpr (std::is_same_v<T, double>)
+      check_norm_wise(c.name, got, expected);
+    else
+      check_roundings(c.name + " in float", got, expected, expected.magnitude().values, 4);  // g, norm, scale, product
   }
 }
 
@@ -283,12 +286,10 @@ std::vector<Sharded> shards(RankGrid<All> const& ranks, double& norm) {
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     Sharding const& how = kinds[k];
     auto const mine = shard_of(how, ranks.grid(), ranks.rank());
-    all.push_back({how,
-                   {how.name,
-                    {how.name, how.shape, how.stored_order, Initial::value(1.0)},
-                    mine,
-                    ranks.group(others(how.by))},
-                   {}});
+    all.push_back(
+        {how,
+         {how.name, {how.name, how.shape, how.stored_order, Initial::value(1.0)}, mine, ranks.group(others(how.by))},
+         {}});
     all.back().parameter.allocate(0);
     std::vector<double> here;
     for (std::int64_t const element : elements_of(mine, how.shape))

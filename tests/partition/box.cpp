@@ -27,8 +27,8 @@ using Cell = std::array<std::int64_t, axis_count>;
 /// Within [-1, 5); seldom empty, and then sometimes with end < begin.
 Interval draw_interval() {
   std::int64_t const begin = *rc::gen::inRange<std::int64_t>(-1, 3).as("begin");
-  std::int64_t const length = *rc::gen::weightedElement<std::int64_t>({{8, 2}, {8, 1}, {6, 3}, {1, 0}, {1, -1}})
-                                   .as("length");
+  std::int64_t const length =
+      *rc::gen::weightedElement<std::int64_t>({{8, 2}, {8, 1}, {6, 3}, {1, 0}, {1, -1}}).as("length");
   return {begin, begin + length};
 }
 

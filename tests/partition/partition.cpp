@@ -33,8 +33,11 @@ std::int64_t draw(char const* name, std::int64_t least, std::int64_t most) {
 }
 
 Counts draw_counts() {
-  return {.sample = draw("samples", 1, 3), .channel = draw("channels", 1, 3), .depth = draw("depths", 1, 3),
-          .height = draw("heights", 1, 3), .width = draw("widths", 1, 3)};
+  return {.sample = draw("samples", 1, 3),
+          .channel = draw("channels", 1, 3),
+          .depth = draw("depths", 1, 3),
+          .height = draw("heights", 1, 3),
+          .width = draw("widths", 1, 3)};
 }
 
 Shape draw_shape(char const* name) {
@@ -139,8 +142,7 @@ TEST_CASE("Partition: scaled_to scales every axis") {
     Partition const scaled = partition.scaled_to(shape);
     RC_ASSERT(scaled.grid() == partition.grid());
     RC_ASSERT(scaled.shape() == shape);
-    for (AxisId axis : rank_order)
-      RC_ASSERT(scaled.blocks(axis) == partition.blocks(axis).scaled_to(shape[axis]));
+    for (AxisId axis : rank_order) RC_ASSERT(scaled.blocks(axis) == partition.blocks(axis).scaled_to(shape[axis]));
     RC_ASSERT(partition.scaled_to(partition.shape()) == partition);
   });
 }

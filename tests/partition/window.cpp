@@ -24,9 +24,9 @@ std::int64_t draw(char const* name, std::int64_t least, std::int64_t most) {
 
 /// -4..8, shrinking towards 0: 0, 1, -1, 2, -2, 3, -3, 4, -4, 5, 6, 7, 8.
 std::int64_t draw_pad(char const* name) {
-  return *rc::gen::map(rc::gen::inRange<std::int64_t>(0, 13),
-                       [](std::int64_t i) { return i > 8 ? i - 4 : i % 2 == 1 ? (i + 1) / 2 : -i / 2; })
-              .as(name);
+  return *rc::gen::map(rc::gen::inRange<std::int64_t>(0, 13), [](std::int64_t i) {
+            return i > 8 ? i - 4 : i % 2 == 1 ? (i + 1) / 2 : -i / 2;
+          }).as(name);
 }
 
 Window draw_window() {
@@ -140,8 +140,8 @@ TEST_CASE("Window: interior is exactly the outputs that read nothing else") {
 
 TEST_CASE("Window: pointwise reads exactly its own cell") {
   property("pointwise says whether output o reads input o alone, and there are as many", [] {
-    Window const window = *rc::gen::arbitrary<bool>().as("plain") ? Window{.dilation = draw("dilation", 1, 4)}
-                                                                  : draw_window();
+    Window const window =
+        *rc::gen::arbitrary<bool>().as("plain") ? Window{.dilation = draw("dilation", 1, 4)} : draw_window();
     bool own = window.outputs(9) == 9;
     for (std::int64_t o = 0; o < 9; ++o) own = own && taps(window, o) == std::vector<std::int64_t>{o};
     RC_ASSERT(window.pointwise() == own);

@@ -64,7 +64,11 @@ static_assert(!PartitionPolicy<Depth> && !PartitionPolicy<Split<Depth, 2>> && !P
 // Counts
 
 template <class C>
-concept TakesPositions = requires { C{2, 2, 2}; } || requires { C{{}, 2, 2}; } || requires { C{{2, 2, 2}}; };
+concept TakesPositions = requires {
+  C{2, 2, 2};
+}
+|| requires { C{{}, 2, 2}; }
+|| requires { C{{2, 2, 2}}; };
 static_assert(!TakesPositions<Counts>, "a position says nothing about the axis");
 
 static_assert(Counts{}.product() == 1);

@@ -26,8 +26,8 @@ inline std::int64_t draw(std::int64_t low, std::int64_t past, std::string const&
 
 inline constexpr std::array<AxisId, 3> spatial{AxisId::depth, AxisId::height, AxisId::width};
 
-/// Counts whose product is `ranks`: each prime factor goes to one of the axes sample, channel and the last `space`; in a
-/// third of the cases all of them to one spatial axis.
+/// Counts whose product is `ranks`: each prime factor goes to one of the axes sample, channel and the last `space`; in
+/// a third of the cases all of them to one spatial axis.
 inline Counts draw_counts(std::int64_t ranks, int space, std::string const& name) {
   Counts counts;
   auto const in_space = [&](std::int64_t i) { return spatial[static_cast<std::size_t>(3 - space + i)]; };
@@ -56,8 +56,8 @@ inline Blocks draw_blocks(std::int64_t n, std::int64_t parts, bool by_user, std:
 inline Partition draw_partition(Counts const& counts, Shape const& shape, bool by_user, std::string const& name) {
   std::array<Blocks, axis_count> blocks;
   for (AxisId axis : rank_order)
-    blocks[static_cast<std::size_t>(axis)] =
-        draw_blocks(shape[axis], counts[axis], by_user && counts[axis] > 1, name + ", " + std::string(tessera::name(axis)));
+    blocks[static_cast<std::size_t>(axis)] = draw_blocks(shape[axis], counts[axis], by_user && counts[axis] > 1,
+                                                         name + ", " + std::string(tessera::name(axis)));
   return Partition(Grid(counts), std::move(blocks));
 }
 
@@ -136,7 +136,8 @@ inline Case draw_case(std::int64_t ranks) {
       window.dilation = draw(1, c.space == 3 ? 3 : 4, "dilation");
       window.low = draw(-2, widest, "low");
       window.high = draw(-2, widest, "high");
-      while (of(axis) + window.low + window.high < window.span()) ++(window.low < window.high ? window.low : window.high);
+      while (of(axis) + window.low + window.high < window.span())
+        ++(window.low < window.high ? window.low : window.high);
       outputs[static_cast<std::size_t>(axis)] = window.outputs(of(axis));
     }
     Partition const in = draw_partition(counts, shape, c.by_user, "inputs");
@@ -146,16 +147,16 @@ inline Case draw_case(std::int64_t ranks) {
     for (AxisId axis : rank_order) {
       bool const in_space = std::find(spatial.begin(), spatial.end(), axis) != spatial.end();
       cut[static_cast<std::size_t>(axis)] =
-          in_space ? draw_blocks(out_shape[axis], counts[axis], c.by_user && counts[axis] > 1, "outputs") : in.blocks(axis);
+          in_space ? draw_blocks(out_shape[axis], counts[axis], c.by_user && counts[axis] > 1, "outputs")
+                   : in.blocks(axis);
     }
     Partition const out(Grid(counts), std::move(cut));
     bool const forward = c.job == Job::required;
     c.has = forward ? in : out;
     c.needs = Region(forward ? out : in);
     for (std::size_t i = 0; i < 3; ++i)
-      c.needs.map(spatial[i], [&](Interval block) {
-        return forward ? windows[i].required(block) : windows[i].touch(block);
-      });
+      c.needs.map(spatial[i],
+                  [&](Interval block) { return forward ? windows[i].required(block) : windows[i].touch(block); });
   }
   if (!suppliable(c)) c.padding = Padding::circular;
   return c;
@@ -244,7 +245,8 @@ inline Traits traits_of(Case const& c) {
     if (c.job == Job::redistribution) continue;
     auto const& needs = c.needs.intervals(axis);
     for (std::size_t i = 0; i < needs.size(); ++i)
-      for (std::int64_t g = std::max<std::int64_t>(needs[i].begin, 0); g < std::min(needs[i].end, c.has.shape()[axis]); ++g)
+      for (std::int64_t g = std::max<std::int64_t>(needs[i].begin, 0); g < std::min(needs[i].end, c.has.shape()[axis]);
+           ++g)
         traits.multi_hop |= std::abs(owner_of(c.has.blocks(axis), g) - static_cast<std::int64_t>(i)) >= 2;
   }
   traits.two_axes = split >= 2;

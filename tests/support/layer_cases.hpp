@@ -30,7 +30,9 @@ inline std::int64_t draw(std::int64_t least, std::int64_t most, std::string cons
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::int64_t>(least, most + 1)).as(name);
 }
 
-inline bool draw_one_in(std::int64_t chances, std::string const& name) { return draw(0, chances - 1, name) == chances - 1; }
+inline bool draw_one_in(std::int64_t chances, std::string const& name) {
+  return draw(0, chances - 1, name) == chances - 1;
+}
 
 /// Counts whose product is `ranks`: every prime factor goes to the sample axis or to one of the last `space` spatial
 /// axes, one time in eight to any; two times in five all to one axis.
@@ -67,7 +69,8 @@ inline Partition draw_partition(Shape const& shape, Counts const& counts) {
   bool const by_user = draw(0, 1, "boundaries by the user") == 1;
   std::array<Blocks, axis_count> blocks;
   for (AxisId axis : rank_order)
-    blocks[static_cast<std::size_t>(axis)] = draw_blocks(shape[axis], counts[axis], by_user, std::string(tessera::name(axis)));
+    blocks[static_cast<std::size_t>(axis)] =
+        draw_blocks(shape[axis], counts[axis], by_user, std::string(tessera::name(axis)));
   return Partition(Grid(counts), std::move(blocks));
 }
 
@@ -116,8 +119,7 @@ inline std::string text(Partition const& partition) {
   std::ostringstream out;
   out << partition.shape();
   for (AxisId axis : cut_in_order)
-    if (partition.blocks(axis).parts() > 1)
-      out << ' ' << tessera::name(axis) << " to " << text(partition.blocks(axis));
+    if (partition.blocks(axis).parts() > 1) out << ' ' << tessera::name(axis) << " to " << text(partition.blocks(axis));
   return out.str();
 }
 
@@ -200,14 +202,17 @@ class Coverage {
     if (rank == 0) {
       std::printf("coverage of %s on %d rank(s), %d cases\n", title_.c_str(), static_cast<int>(ranks_), cases_);
       for (Row const& row : rows_)
-        if (row.possible) std::printf("  %-24s %5.1f %%\n", row.kind.c_str(), 100.0 * row.hits / std::max(cases_, 1));
-        else std::printf("  %-24s impossible on this number of ranks\n", row.kind.c_str());
+        if (row.possible)
+          std::printf("  %-24s %5.1f %%\n", row.kind.c_str(), 100.0 * row.hits / std::max(cases_, 1));
+        else
+          std::printf("  %-24s impossible on this number of ranks\n", row.kind.c_str());
       std::fflush(stdout);
     }
     if (cases_ < 100) return;  // too few to judge
     for (Row const& row : rows_)
       if (row.possible)
-        CHECK_MESSAGE(10 * row.hits >= cases_, title_ << ": only " << row.hits << " of " << cases_ << " cases have " << row.kind);
+        CHECK_MESSAGE(10 * row.hits >= cases_,
+                      title_ << ": only " << row.hits << " of " << cases_ << " cases have " << row.kind);
   }
 
  private:

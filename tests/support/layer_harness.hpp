@@ -24,8 +24,8 @@
 #include "tessera/layer/layer.hpp"
 #include "tessera/model/binding.hpp"
 
-/// Drives one layer on its own: binds a spec, fills what this rank owns from whole tensors, runs forward and backward, and
-/// compares what the rank owns with whole tensors. All memory that the layer sees is poisoned first.
+/// Drives one layer on its own: binds a spec, fills what this rank owns from whole tensors, runs forward and backward,
+/// and compares what the rank owns with whole tensors. All memory that the layer sees is poisoned first.
 namespace tessera::test {
 
 using Host = Kokkos::DefaultHostExecutionSpace;
@@ -48,8 +48,8 @@ inline void poison_fresh_memory() {
 template <class T>
 constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
 
-/// Higham's gamma_n in T, plus the same of the oracle in double: the relative error of a sum of products of n terms in any
-/// order, with `n` of a few more for the operations around the sum.
+/// Higham's gamma_n in T, plus the same of the oracle in double: the relative error of a sum of products of n terms in
+/// any order, with `n` of a few more for the operations around the sum.
 template <class T>
 double gamma_n(std::int64_t n) {
   double const a = static_cast<double>(n) * unit_roundoff<T>, b = static_cast<double>(n) * unit_roundoff<double>;
@@ -67,8 +67,8 @@ inline void expect(bool holds, std::string const& what) {
   if (!holds) throw Error(what);
 }
 
-/// Runs checks that may fail on some ranks only. All ranks go on, or all throw what the lowest failing rank says: nobody is
-/// left waiting in what comes next. Collective.
+/// Runs checks that may fail on some ranks only. All ranks go on, or all throw what the lowest failing rank says:
+/// nobody is left waiting in what comes next. Collective.
 template <class F>
 void together(F const& checks) {
   auto const all = detail::agreed(detail::opinion_on(checks), MPI_COMM_WORLD);
@@ -170,9 +170,10 @@ class Driver {
     });
   }
 
-  /// dx is written, or added to `start` if there is one; without_dx as for a network's first layer. Gradients are summed
-  /// over the ranks.
-  void backward(HostTensor const& dy, Pass const& pass = {}, HostTensor const* start = nullptr, bool without_dx = false) {
+  /// dx is written, or added to `start` if there is one; without_dx as for a network's first layer. Gradients are
+  /// summed over the ranks.
+  void backward(HostTensor const& dy, Pass const& pass = {}, HostTensor const* start = nullptr,
+                bool without_dx = false) {
     Partition const& input = x_.partition();
     Partition const out = layer_->output(input);
     dy_ = Tensor(out, rank_, hull(layer_->needs_error(input), widened(out.owned(rank_))));
@@ -229,7 +230,8 @@ class Driver {
   }
 
   static void fill_owned(Tensor const& shard, HostTensor const& from) {
-    expect(shard.shape() == from.shape, tessera::detail::text("the shape is ", shard.shape(), ", expected ", from.shape));
+    expect(shard.shape() == from.shape,
+           tessera::detail::text("the shape is ", shard.shape(), ", expected ", from.shape));
     for_each_cell(shard.owned(), [&](auto n, auto d, auto h, auto w, auto c) {
       shard(n, d, h, w, c) = static_cast<T>(from.at(n, d, h, w, c));
     });

@@ -47,8 +47,8 @@ class RankLines : public std::streambuf {
   std::string line_;
 };
 
-/// The worst result of all ranks. A rank that failed may have left the others inside a collective call that it will never
-/// join: it waits for them a while, then ends the job.
+/// The worst result of all ranks. A rank that failed may have left the others inside a collective call that it will
+/// never join: it waits for them a while, then ends the job.
 int agree(int result, int rank) {
   int worst = result;
   MPI_Request request = MPI_REQUEST_NULL;

@@ -44,7 +44,7 @@ RankGrid<Spatial> together() {
 }
 
 Net network(RankGrid<Spatial> const& ranks, bool with_norm, double drop) {
-  return sequential<double>(ranks, SampleShape<3>{.channels = 2, .space = {5, 3, 4}},                         //
+  return sequential<double>(ranks, SampleShape<3>{.channels = 2, .space = {5, 3, 4}},                           //
                             conv3d<3>(3, same), when(with_norm, batch_norm()), leaky_relu(0.1), dropout(drop),  //
                             redistribute<Whole>(), flatten(), dense(6), leaky_relu(0.1), dropout(drop), dense(2));
 }
@@ -75,7 +75,8 @@ std::vector<double> values_of(Net const& net) {
 
 std::vector<double> buffers_of(Net const& net) {
   std::vector<double> all;
-  net.for_each_buffer([&](std::string const&, std::vector<double>& values) { all.insert(all.end(), values.begin(), values.end()); });
+  net.for_each_buffer(
+      [&](std::string const&, std::vector<double>& values) { all.insert(all.end(), values.begin(), values.end()); });
   return all;
 }
 
@@ -197,7 +198,8 @@ TEST_CASE("shuffled: a permutation that depends on seed and epoch alone") {
   CHECK(io::shuffled(0, 5, 2).empty());
   // Every place is taken by about every sample: the mean over many epochs is near the middle.
   double mean = 0.0;
-  for (std::uint64_t epoch = 0; epoch < 2000; ++epoch) mean += static_cast<double>(io::shuffled(10, 1, epoch)[0]) / 2000;
+  for (std::uint64_t epoch = 0; epoch < 2000; ++epoch)
+    mean += static_cast<double>(io::shuffled(10, 1, epoch)[0]) / 2000;
   CHECK(mean == doctest::Approx(4.5).epsilon(0.07));  // five standard deviations
   // The order is the same on every rank, and is what fit asks its source for.
   std::int64_t hash = 0;
@@ -223,7 +225,8 @@ TEST_CASE("trainer: stops on every rank when the loss is not finite") {
     Trainer trainer{network(together(), false, 0.0), Sgd{}, MeanSquaredError{}};
     auto const message = message_of([&] { trainer.fit(data, FitOptions{.batch = 4}); });
     CHECK(message.starts_with("Trainer: the loss must stay finite, but at step 1 it is "));
-    CHECK(message.ends_with("; lower the learning rate, clip gradients, or look for values in the input that are not finite"));
+    CHECK(message.ends_with(
+        "; lower the learning rate, clip gradients, or look for values in the input that are not finite"));
     CHECK(trainer.steps() == 0);
   }
 }
@@ -248,8 +251,11 @@ TEST_CASE("trainer: a parameter that one rank changed is found") {
     p->set(values);
   }
   auto const message = message_of([&] { trainer.check_replicas(); });
-  if (world().size() == 1) CHECK(message.empty());
-  else CHECK(message == "Trainer: the ranks must hold equal copies of dense1.weight, but their checksums differ after step 1");
+  if (world().size() == 1)
+    CHECK(message.empty());
+  else
+    CHECK(message ==
+          "Trainer: the ranks must hold equal copies of dense1.weight, but their checksums differ after step 1");
 }
 
 TEST_CASE("trainer: refreshed statistics are the plain mean over the batches") {
@@ -283,7 +289,8 @@ TEST_CASE("trainer: wrong sources and options say so") {
   Data data = numbers(3), nothing(input_shape, {}, target_shape, {});
   Trainer trainer{network(together(), false, 0.0), Sgd{}, MeanSquaredError{}};
   CHECK(message_of([&] { trainer.fit(nothing, FitOptions{}); }) == "Trainer::fit: the source holds no samples");
-  CHECK(message_of([&] { trainer.fit(data, FitOptions{.batch = 0}); }) == "Trainer::fit: needs a batch of at least 1 sample, not 0");
+  CHECK(message_of([&] { trainer.fit(data, FitOptions{.batch = 0}); }) ==
+        "Trainer::fit: needs a batch of at least 1 sample, not 0");
   Data other(input_shape, std::vector<double>(120, 0.0), {1, 1, 1, 1, 3}, {0.0, 0.0, 0.0});
   CHECK(message_of([&] { trainer.fit(other, FitOptions{}); }) ==
         "Trainer: the network's output (1, 1, 1, 1, 2) must have the shape of the targets, (1, 1, 1, 1, 3)");

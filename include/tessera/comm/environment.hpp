@@ -64,9 +64,9 @@ inline int local_ranks(MPI_Comm comm) {
 
 }  // namespace detail
 
-/// Starts MPI and Kokkos where they are not running yet, and ends only what it started. Every rank of the job makes one,
-/// unless the application has started both. An exception that nobody catches ends the whole job with one line, instead of
-/// leaving the other ranks to wait.
+/// Starts MPI and Kokkos where they are not running yet, and ends only what it started. Every rank of the job makes
+/// one, unless the application has started both. An exception that nobody catches ends the whole job with one line,
+/// instead of leaving the other ranks to wait.
 ///
 /// Threads per rank: OMP_NUM_THREADS or --kokkos-num-threads if given, else cores of the node / ranks on the node.
 class Environment {
@@ -91,8 +91,9 @@ class Environment {
 
   ~Environment() {
     if (std::uncaught_exceptions() > unwinding_)
-      detail::end_job("an exception left the scope of tessera::Environment on this rank; catch it inside, or let it end "
-                      "the program");
+      detail::end_job(
+          "an exception left the scope of tessera::Environment on this rank; catch it inside, or let it end "
+          "the program");
     if (started_kokkos_) Kokkos::finalize();
     std::set_terminate(previous_);
     if (started_mpi_) MPI_Finalize();
@@ -123,16 +124,17 @@ class Environment {
     std::vector<std::string> words{argc > 0 ? argv[0] : "tessera"};
     int kept = argc > 0 ? 1 : 0;
     for (int i = 1; i < argc; ++i) {
-      if (std::string_view(argv[i]).starts_with("--kokkos-")) words.emplace_back(argv[i]);
-      else argv[kept++] = argv[i];
+      if (std::string_view(argv[i]).starts_with("--kokkos-"))
+        words.emplace_back(argv[i]);
+      else
+        argv[kept++] = argv[i];
     }
     if (kept < argc) argv[kept] = nullptr;
     argc = kept;
 
     bool const chosen = std::getenv("OMP_NUM_THREADS") != nullptr || std::getenv("KOKKOS_NUM_THREADS") != nullptr ||
-                        std::any_of(words.begin(), words.end(), [](std::string const& word) {
-                          return word.starts_with("--kokkos-num-threads");
-                        });
+                        std::any_of(words.begin(), words.end(),
+                                    [](std::string const& word) { return word.starts_with("--kokkos-num-threads"); });
     if (!chosen) {
       int const ranks = detail::local_ranks(MPI_COMM_WORLD);
       int const cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -158,8 +160,8 @@ class Environment {
   std::terminate_handler previous_ = nullptr;
 };
 
-/// A check that may come out differently on different ranks (a file, a folder): if it failed anywhere, every rank throws
-/// the message of the lowest rank that failed. Collective; `failure` is empty where the check held.
+/// A check that may come out differently on different ranks (a file, a folder): if it failed anywhere, every rank
+/// throws the message of the lowest rank that failed. Collective; `failure` is empty where the check held.
 inline void agree(Communicator<Mpi> const& ranks, std::string const& failure) {
   int const first = ranks.all_reduce(failure.empty() ? ranks.size() : ranks.rank(), Reduce::min);
   if (first == ranks.size()) return;

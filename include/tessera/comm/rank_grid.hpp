@@ -32,8 +32,9 @@ Counts checked_counts(Counts counts) {
 /// All ranks on the policy's single dynamic axis.
 template <PartitionPolicy Policy>
 Counts all_on_the_dynamic_axis(std::int64_t ranks) {
-  static_assert(Policy::dynamic_axes <= 1,
-                "tessera::redistribute: a Distribution with several dynamic axes needs counts: redistribute<P>({.sample = ...})");
+  static_assert(
+      Policy::dynamic_axes <= 1,
+      "tessera::redistribute: a Distribution with several dynamic axes needs counts: redistribute<P>({.sample = ...})");
   Counts counts;
   std::int64_t fixed = 1;
   for (AxisId axis : rank_order)

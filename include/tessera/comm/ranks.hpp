@@ -41,10 +41,10 @@ class Ranks {
   /// Collective over `comm`: every rank of it takes part.
   Ranks(Communicator<Mpi> const& comm, Counts const& counts) {
     Grid const grid(counts);
-    require(grid.size() == comm.size(), "RankGrid", "the product of the counts must be the number of ranks, but sample ",
-            counts.sample, " x channel ", counts.channel, " x depth ", counts.depth, " x height ", counts.height,
-            " x width ", counts.width, " = ", grid.size(), " and there are ", comm.size(),
-            " ranks; change the split or the number of ranks");
+    require(grid.size() == comm.size(), "RankGrid",
+            "the product of the counts must be the number of ranks, but sample ", counts.sample, " x channel ",
+            counts.channel, " x depth ", counts.depth, " x height ", counts.height, " x width ", counts.width, " = ",
+            grid.size(), " and there are ", comm.size(), " ranks; change the split or the number of ranks");
     shared_ = std::make_shared<Shared>(grid, std::make_shared<Channels>(comm));
     shared_->channels->grids[key(counts)] = shared_;
   }
@@ -52,8 +52,8 @@ class Ranks {
   /// The same communicator under other counts, without new communicators of its own. Every rank must call it.
   Ranks regrid(Counts const& counts) const {
     Grid const grid(counts);
-    require(grid.size() == size(), "RankGrid", "the product of the new counts is ", grid.size(), ", but there are ", size(),
-            " ranks; give counts whose product is the number of ranks");
+    require(grid.size() == size(), "RankGrid", "the product of the new counts is ", grid.size(), ", but there are ",
+            size(), " ranks; give counts whose product is the number of ranks");
     if (grid == this->grid()) return *this;
     auto& known = shared_->channels->grids[key(counts)];
     auto found = known.lock();

@@ -145,8 +145,10 @@ class Exchange {
     space_.fence("tessera::Exchange");
     if constexpr (staged) copy_flat<Host, Space>(host_outgoing_.data(), outgoing_.data(), cells(outgoing));
     for_each_message(outgoing, [&](int peer, std::int64_t at, std::int64_t count) {
-      if (peer != plan_->rank) comm_.send(leaving() + at, count, peer, tag_, request_);
-      else own_ = at;
+      if (peer != plan_->rank)
+        comm_.send(leaving() + at, count, peer, tag_, request_);
+      else
+        own_ = at;
     });
   }
 
@@ -161,12 +163,16 @@ class Exchange {
   }
 
   T* landing() {
-    if constexpr (staged) return host_incoming_.data();
-    else return incoming_.data();
+    if constexpr (staged)
+      return host_incoming_.data();
+    else
+      return incoming_.data();
   }
   T* leaving() {
-    if constexpr (staged) return host_outgoing_.data();
-    else return outgoing_.data();
+    if constexpr (staged)
+      return host_outgoing_.data();
+    else
+      return outgoing_.data();
   }
 
   Communicator<Mpi> comm_;

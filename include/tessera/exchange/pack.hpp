@@ -35,8 +35,8 @@ struct Unpack {
   Tile<T const> message;  ///< addressed by owner's cells
   Tile<T> target;
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
-    T const* from = message.position(map.source(0, at[0]), map.source(1, at[1]), map.source(2, at[2]),
-                                     map.source(3, at[3]));
+    T const* from =
+        message.position(map.source(0, at[0]), map.source(1, at[1]), map.source(2, at[2]), map.source(3, at[3]));
     T* to = target.position(at[0], at[1], at[2], at[3]);
     std::int64_t const shift = map.from.axis[4].begin - map.to.axis[4].begin;
     for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] = from[c + shift];

@@ -49,8 +49,8 @@ void for_each_piece(Padding padding, Interval need, std::int64_t n, Visit visit)
   }
   Interval const below{need.begin, smaller(need.end, 0)}, above{larger(need.begin, n), need.end};
   if (padding == Padding::reflect) {
-    require(need.begin > -n && need.end < 2 * n, "Padding::reflect", "can mirror at most ", n - 1, " cells of an axis of ",
-            n, ", but ", need, " is needed; use less padding or another mode");
+    require(need.begin > -n && need.end < 2 * n, "Padding::reflect", "can mirror at most ", n - 1,
+            " cells of an axis of ", n, ", but ", need, " is needed; use less padding or another mode");
     emit({below, {1 - below.end, 1 - below.begin}, -1});
   } else if (padding == Padding::replicate) {
     emit({below, {0, 1}, 0});
@@ -207,12 +207,15 @@ inline ExchangePlan make_plan(Partition const& has, Region const& needs, int ran
 
 /// Who sends which box to whom, one line per box, for people.
 inline void explain(std::ostream& out, ExchangePlan const& plan) {
-  out << "rank " << plan.rank << " has " << plan.has << ", needs " << plan.needs << " (sample x depth x height x width x "
+  out << "rank " << plan.rank << " has " << plan.has << ", needs " << plan.needs
+      << " (sample x depth x height x width x "
       << "channel)\n";
   auto const print = [&](Transfer const& t, std::string_view verb) {
     out << "  " << verb << ' ';
-    if (t.peer == plan.rank) out << "itself";
-    else out << "rank " << t.peer;
+    if (t.peer == plan.rank)
+      out << "itself";
+    else
+      out << "rank " << t.peer;
     out << ": " << t.from;
     if (!(t.from == t.to)) out << " as " << t.to;
     for (int a = 0; a < axis_count; ++a) {

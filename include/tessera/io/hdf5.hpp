@@ -35,25 +35,30 @@ struct Hdf5Options {
 class Hdf5Source {
  public:
   Hdf5Source(std::string const& path, Hdf5Options const& options = {})
-      : input_("Hdf5Source", path, options.input), target_("Hdf5Source", path, options.target), transform_(options.transform) {
+      : input_("Hdf5Source", path, options.input),
+        target_("Hdf5Source", path, options.target),
+        transform_(options.transform) {
     std::vector<hsize_t> const &in = input_.extents(), &out = target_.extents();
     require(in.size() == 4 || in.size() == 5, "Hdf5Source", "dataset '", options.input, "' of '", path,
-            "' must have the axes (sample, depth, height, width, channel) or, for one sample, (depth, height, width, channel), "
-            "but its shape is ", detail::shape_text(in));
+            "' must have the axes (sample, depth, height, width, channel) or, for one sample, (depth, height, width, "
+            "channel), "
+            "but its shape is ",
+            detail::shape_text(in));
     leading_ = in.size() == 5;
     require(out.size() == (leading_ ? 2u : 1u), "Hdf5Source", "dataset '", options.target, "' of '", path,
-            "' must have the axes ", leading_ ? "(sample, value)" : "(value)", ", but its shape is ", detail::shape_text(out));
+            "' must have the axes ", leading_ ? "(sample, value)" : "(value)", ", but its shape is ",
+            detail::shape_text(out));
     std::size_t const first = leading_ ? 1 : 0;
     size_ = leading_ ? static_cast<std::int64_t>(in[0]) : 1;
     auto const extent = [](hsize_t n) { return static_cast<std::int64_t>(n); };
     input_shape_ = {1, extent(in[first]), extent(in[first + 1]), extent(in[first + 2]), extent(in[first + 3])};
     target_shape_ = {1, 1, 1, 1, extent(out.back())};
-    require(!leading_ || out[0] == in[0], "Hdf5Source", "datasets '", options.input, "' and '", options.target, "' of '", path,
-            "' must have the same number of samples, but their shapes are ", detail::shape_text(in), " and ",
-            detail::shape_text(out));
-    require(size_ > 0 && input_shape_.volume() > 0 && target_shape_.volume() > 0, "Hdf5Source", "datasets '", options.input,
-            "' and '", options.target, "' of '", path, "' must hold samples, but their shapes are ", detail::shape_text(in),
+    require(!leading_ || out[0] == in[0], "Hdf5Source", "datasets '", options.input, "' and '", options.target,
+            "' of '", path, "' must have the same number of samples, but their shapes are ", detail::shape_text(in),
             " and ", detail::shape_text(out));
+    require(size_ > 0 && input_shape_.volume() > 0 && target_shape_.volume() > 0, "Hdf5Source", "datasets '",
+            options.input, "' and '", options.target, "' of '", path, "' must hold samples, but their shapes are ",
+            detail::shape_text(in), " and ", detail::shape_text(out));
   }
 
   std::int64_t size() const { return size_; }
@@ -71,9 +76,8 @@ class Hdf5Source {
     if (leading_) push(start, count, {sample, sample + 1});
     for (int axis = 1; axis < axis_count; ++axis) push(start, count, box.axis[axis]);
     bool const log = transform_ == Transform::log1p;
-    read(input_, start, count, cells, [log](auto value) {
-      return log ? static_cast<T>(std::log1p(static_cast<T>(value))) : static_cast<T>(value);
-    });
+    read(input_, start, count, cells,
+         [log](auto value) { return log ? static_cast<T>(std::log1p(static_cast<T>(value))) : static_cast<T>(value); });
   }
 
   template <class T>
@@ -95,7 +99,8 @@ class Hdf5Source {
   }
 
   template <class T, class Convert>
-  void read(Hdf5Dataset const& set, std::vector<hsize_t> const& start, std::vector<hsize_t> const& count, T* cells, Convert convert) {
+  void read(Hdf5Dataset const& set, std::vector<hsize_t> const& start, std::vector<hsize_t> const& count, T* cells,
+            Convert convert) {
     std::size_t elements = 1;
     for (hsize_t const n : count) elements *= static_cast<std::size_t>(n);
     buffer_.resize(elements * set.element_bytes());

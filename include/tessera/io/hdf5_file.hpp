@@ -130,7 +130,8 @@ class Hdf5Dataset {
     there = there && H5Lexists(file_.get(), name_.c_str(), H5P_DEFAULT) > 0;
     require(there, who_, "the file '", path_, "' must hold a dataset '", name_, "', but it holds ", content());
     set_ = {H5Dopen2(file_.get(), name_.c_str(), H5P_DEFAULT), H5Dclose};
-    require(set_.valid(), who_, "'", name_, "' in '", path_, "' must be a dataset, but HDF5 says: ", detail::hdf5_reason());
+    require(set_.valid(), who_, "'", name_, "' in '", path_,
+            "' must be a dataset, but HDF5 says: ", detail::hdf5_reason());
     detail::Hdf5Handle const space(H5Dget_space(set_.get()), H5Sclose);
     int const rank = H5Sget_simple_extent_ndims(space.get());
     extents_.resize(static_cast<std::size_t>(rank < 0 ? 0 : rank));
@@ -149,9 +150,11 @@ class Hdf5Dataset {
     detail::Hdf5Quiet const quiet;
     detail::Hdf5Handle const from(H5Dget_space(set_.get()), H5Sclose);
     detail::Hdf5Handle const to(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr), H5Sclose);
-    bool const read = H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr) >= 0 &&
-                      H5Dread(set_.get(), detail::memory_type(type_), to.get(), from.get(), H5P_DEFAULT, cells) >= 0;
-    require(read, who_, "dataset '", name_, "' of '", path_, "' must be readable, but HDF5 says: ", detail::hdf5_reason(),
+    bool const read =
+        H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr) >= 0 &&
+        H5Dread(set_.get(), detail::memory_type(type_), to.get(), from.get(), H5P_DEFAULT, cells) >= 0;
+    require(read, who_, "dataset '", name_, "' of '", path_,
+            "' must be readable, but HDF5 says: ", detail::hdf5_reason(),
             "; the file may be damaged: make it or copy it again");
   }
 
@@ -159,7 +162,8 @@ class Hdf5Dataset {
   void open_file() {
     errno = 0;
     struct stat there {};
-    bool const found = ::stat(path_.c_str(), &there) == 0 && (S_ISDIR(there.st_mode) || ::access(path_.c_str(), R_OK) == 0);
+    bool const found =
+        ::stat(path_.c_str(), &there) == 0 && (S_ISDIR(there.st_mode) || ::access(path_.c_str(), R_OK) == 0);
     require(found, who_, "the file '", path_, "' must be there and readable (", std::strerror(errno), ")");
     require(!S_ISDIR(there.st_mode), who_, "'", path_, "' must be an HDF5 file, but it is a folder");
     file_ = {H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose};
@@ -167,8 +171,8 @@ class Hdf5Dataset {
     std::string const reason = detail::hdf5_reason();
     require(H5Fis_hdf5(path_.c_str()) > 0, who_, "the file '", path_, "' must be an HDF5 file, but it ",
             there.st_size == 0 ? "is empty" : "does not begin like one");
-    throw Error(tessera::detail::text(who_, ": the file '", path_, "' must be a whole HDF5 file, but HDF5 says: ", reason,
-                                      "; make it or copy it again"));
+    throw Error(tessera::detail::text(who_, ": the file '", path_, "' must be a whole HDF5 file, but HDF5 says: ",
+                                      reason, "; make it or copy it again"));
   }
 
   /// The names at the top of the file, for a message.
@@ -197,10 +201,10 @@ class Hdf5Dataset {
     if (kind == H5T_INTEGER && bytes == 1) return is_signed ? FileType::int8 : FileType::uint8;
     if (kind == H5T_INTEGER && bytes == 2) return is_signed ? FileType::int16 : FileType::uint16;
     if (kind == H5T_INTEGER && bytes == 4 && is_signed) return FileType::int32;
-    throw Error(tessera::detail::text(who_, ": dataset '", name_, "' of '", path_,
-                                      "' must hold int8, uint8, int16, uint16, int32, float or double, but it holds ",
-                                      kind == H5T_INTEGER || kind == H5T_FLOAT ? "numbers of another size or sign"
-                                                                               : "something else than numbers"));
+    throw Error(tessera::detail::text(
+        who_, ": dataset '", name_, "' of '", path_,
+        "' must hold int8, uint8, int16, uint16, int32, float or double, but it holds ",
+        kind == H5T_INTEGER || kind == H5T_FLOAT ? "numbers of another size or sign" : "something else than numbers"));
   }
 
   std::string who_, path_, name_;

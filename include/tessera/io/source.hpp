@@ -29,7 +29,10 @@ template <class T>
 class MemorySource {
  public:
   MemorySource(Shape const& input, std::vector<T> inputs, Shape const& target, std::vector<T> targets)
-      : input_(input.with_samples(1)), target_(target.with_samples(1)), inputs_(std::move(inputs)), targets_(std::move(targets)) {
+      : input_(input.with_samples(1)),
+        target_(target.with_samples(1)),
+        inputs_(std::move(inputs)),
+        targets_(std::move(targets)) {
     size_ = static_cast<std::int64_t>(inputs_.size()) / input_.volume();
     require(static_cast<std::int64_t>(inputs_.size()) == size_ * input_.volume() &&
                 static_cast<std::int64_t>(targets_.size()) == size_ * target_.volume(),
@@ -59,8 +62,8 @@ class MemorySource {
       for (std::int64_t h = box.axis[2].begin; h < box.axis[2].end; ++h)
         for (std::int64_t w = box.axis[3].begin; w < box.axis[3].end; ++w)
           for (std::int64_t c = box.axis[4].begin; c < box.axis[4].end; ++c)
-            *cells++ = static_cast<U>(
-                from[static_cast<std::size_t>((((sample * shape.depth + d) * shape.height + h) * shape.width + w) * shape.channel + c)]);
+            *cells++ = static_cast<U>(from[static_cast<std::size_t>(
+                (((sample * shape.depth + d) * shape.height + h) * shape.width + w) * shape.channel + c)]);
   }
 
   Shape input_, target_;

@@ -46,7 +46,8 @@ class BatchNorm : public Layer<T, Space> {
         options_(options),
         name_(std::move(name)),
         channels_(input.channel),
-        gamma_(Parameter<T, Space>::replicated(name_ + ".weight", {"weight", {channels_}, {0}, Initial::value(1.0)}, ranks)),
+        gamma_(Parameter<T, Space>::replicated(name_ + ".weight", {"weight", {channels_}, {0}, Initial::value(1.0)},
+                                               ranks)),
         beta_(Parameter<T, Space>::replicated(name_ + ".bias", {"bias", {channels_}, {0}, Initial::value(0.0)}, ranks)),
         running_mean_(static_cast<std::size_t>(channels_), 0.0),
         running_variance_(static_cast<std::size_t>(channels_), 1.0) {
@@ -93,7 +94,8 @@ class BatchNorm : public Layer<T, Space> {
 
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const&, Shard<T, Space> const& dy,
                 Shard<T, Space> const* dx, Accumulate accumulate) override {
-    double* const sums = sums_.over(space_, dy.owned(), 2 * channels_, op::NormErrorSums<T>{x.tile(), dy.tile(), scale()});
+    double* const sums =
+        sums_.over(space_, dy.owned(), 2 * channels_, op::NormErrorSums<T>{x.tile(), dy.tile(), scale()});
     add_to_gradient(beta_, sums);
     add_to_gradient(gamma_, sums + channels_);
     if (dx == nullptr) return;
@@ -171,7 +173,8 @@ class BatchNorm : public Layer<T, Space> {
 
   /// Mean and variance by two passes in double, and the running statistics.
   void measure(Shard<T, Space> const& x, double momentum) {
-    require(!measures_single_value(x.partition()), name_, "in training the variance needs more than one value per channel, but ",
+    require(!measures_single_value(x.partition()), name_,
+            "in training the variance needs more than one value per channel, but ",
             options_.statistics == Statistics::global ? "the batch has one" : "some ranks that measure apart have one",
             "; use a larger batch, or inference mode");
     std::int64_t const count = cells(x);

@@ -20,7 +20,9 @@ class ConvOp {
   static constexpr bool mixes_channels = true;
 
   ConvOp(WindowSpec spec, std::int64_t out_channels, bool bias, Shape const& input)
-      : spec_(std::move(spec)), geometry_{spec_.on(input), input.channel, out_channels, {input.depth, input.height, input.width}}, bias_(bias) {}
+      : spec_(std::move(spec)),
+        geometry_{spec_.on(input), input.channel, out_channels, {input.depth, input.height, input.width}},
+        bias_(bias) {}
 
   Windows windows(Shape const&) const { return geometry_.windows; }
   std::int64_t channels(std::int64_t) const { return geometry_.out_channels; }
@@ -41,12 +43,12 @@ class ConvOp {
   }
 
   void forward(ForwardPass<T, Space> const& p) {
-    op::conv_forward(p.space, geometry_, p.x, p.parameters[0], bias_ ? p.parameters[1] : nullptr, p.y, p.box, workspace_,
-                     PollPass{p.pass});
+    op::conv_forward(p.space, geometry_, p.x, p.parameters[0], bias_ ? p.parameters[1] : nullptr, p.y, p.box,
+                     workspace_, PollPass{p.pass});
   }
   void backward(BackwardPass<T, Space> const& p) {
-    op::conv_backward_data(p.space, geometry_, p.dy, p.parameters[0], p.dx, p.box, p.accumulate,
-                           workspace_, PollPass{p.pass});
+    op::conv_backward_data(p.space, geometry_, p.dy, p.parameters[0], p.dx, p.box, p.accumulate, workspace_,
+                           PollPass{p.pass});
   }
   void backward_parameters(ParameterPass<T, Space> const& p) {
     op::conv_backward_filter(p.space, geometry_, p.x, p.dy, p.box, p.gradients[0], bias_ ? p.gradients[1] : nullptr,
@@ -54,7 +56,8 @@ class ConvOp {
   }
 
   std::string name() const {
-    return "conv " + spec_.text() + ", " + std::to_string(geometry_.out_channels) + " channels" + (bias_ ? ", bias" : "");
+    return "conv " + spec_.text() + ", " + std::to_string(geometry_.out_channels) + " channels" +
+           (bias_ ? ", bias" : "");
   }
   double flops(Shape const& input, Shape const& output) const {
     return 2.0 * static_cast<double>(output.volume()) * static_cast<double>(geometry_.windows.taps() * input.channel);

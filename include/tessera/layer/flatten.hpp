@@ -49,14 +49,16 @@ struct FlattenSpec {
 
   template <class T, class Space, PartitionPolicy Policy>
   std::unique_ptr<Layer<T, Space>> bind(RankGrid<Policy> const&, Shape const&, std::string) const {
-    static_assert(!Policy::splits_space && !Policy::splits_channel,
-                  "tessera::flatten: the input must be whole in space and channels; redistribute to a Distribution that "
-                  "splits samples only, e.g. redistribute<Distribution<Sample>>(), before flatten");
+    static_assert(
+        !Policy::splits_space && !Policy::splits_channel,
+        "tessera::flatten: the input must be whole in space and channels; redistribute to a Distribution that "
+        "splits samples only, e.g. redistribute<Distribution<Sample>>(), before flatten");
     return std::make_unique<FlattenLayer<T, Space>>();
   }
 };
 
-/// Shape: (N, D, H, W, C) -> (N, 1, 1, 1, C D H W). Moves: nothing. Does not compile on an input that is split in space.
+/// Shape: (N, D, H, W, C) -> (N, 1, 1, 1, C D H W). Moves: nothing. Does not compile on an input that is split in
+/// space.
 inline FlattenSpec flatten() { return {}; }
 
 }  // namespace tessera

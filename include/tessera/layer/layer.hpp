@@ -19,12 +19,12 @@ struct LayerInfo {
   std::string name;
   std::string what;
   Partition output;
-  std::int64_t parameters = 0;      ///< of the whole layer
-  std::int64_t halo_cells = 0;      ///< this rank receives in a forward pass
-  std::int64_t halo_cells_back = 0; ///< this rank receives in a backward pass
-  double flops = 0.0;               ///< of one forward pass over the whole batch, a multiply-add as two
-  bool keeps_data_gradient = true;  ///< false for the first layer with parameters that nothing before needs
-  std::int64_t held_cells = 0;      ///< of the output in this rank's memory, halo included; 0 if it has none of its own
+  std::int64_t parameters = 0;       ///< of the whole layer
+  std::int64_t halo_cells = 0;       ///< this rank receives in a forward pass
+  std::int64_t halo_cells_back = 0;  ///< this rank receives in a backward pass
+  double flops = 0.0;                ///< of one forward pass over the whole batch, a multiply-add as two
+  bool keeps_data_gradient = true;   ///< false for the first layer with parameters that nothing before needs
+  std::int64_t held_cells = 0;  ///< of the output in this rank's memory, halo included; 0 if it has none of its own
 };
 
 /// A layer bound to its ranks and shapes: typed when it was made, erased when it runs. It owns its parameters and its

@@ -83,7 +83,8 @@ class Parameter {
     RandomStream const random = random_stream(seed, name_);
     std::vector<T> start(static_cast<std::size_t>(count_));
     for_each([&](std::int64_t logical, std::int64_t stored) {
-      double const drawn = spec_.initial.bound > 0.0 ? random.uniform(logical, spec_.initial.bound) : spec_.initial.constant;
+      double const drawn =
+          spec_.initial.bound > 0.0 ? random.uniform(logical, spec_.initial.bound) : spec_.initial.constant;
       start[static_cast<std::size_t>(stored)] = static_cast<T>(drawn);
     });
     upload(start);

@@ -35,9 +35,9 @@ struct Pass {
   Mode mode = Mode::training;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  std::int64_t first_sample = 0;  ///< global index, within the batch, of a micro-batch's first sample
-  bool reduce_gradients = true;   ///< false while micro-batches accumulate
-  double running_momentum = -1.0; ///< overrides the momentum of running statistics, unless negative
+  std::int64_t first_sample = 0;   ///< global index, within the batch, of a micro-batch's first sample
+  bool reduce_gradients = true;    ///< false while micro-batches accumulate
+  double running_momentum = -1.0;  ///< overrides the momentum of running statistics, unless negative
   Progress* progress = nullptr;
 
   void poll() const {

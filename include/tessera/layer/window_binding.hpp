@@ -106,8 +106,7 @@ class WindowBinding {
     bound.notes_held = hull(out, error);
     bound.notes_plan = error_plan(input, Placement::around_owned);
     bound.interior = out;
-    for (AxisId axis : spatial_axes)
-      bound.interior[axis] = intersect(out[axis], windows_[axis].interior(owned[axis]));
+    for (AxisId axis : spatial_axes) bound.interior[axis] = intersect(out[axis], windows_[axis].interior(owned[axis]));
     // Thin rims may cost more than they hide: overlap only what is mostly interior.
     bound.overlap =
         bound.x_plan.messages_received() > 0 && !bound.x_apart && 2 * bound.interior.volume() > out.volume();

@@ -29,39 +29,49 @@ concept WindowOp = requires(Op op, Shape const& shape, ForwardPass<T, Space> con
 };
 
 template <class Op, class T, class Space>
-concept HasAdjoint = requires(Op op, BackwardPass<T, Space> const& backward) { op.backward(backward); };
+concept HasAdjoint = requires(Op op, BackwardPass<T, Space> const& backward) {
+  op.backward(backward);
+};
 
 template <class Op, class T, class Space>
-concept HasParameters =
-    requires(Op const op, Shape const& shape) {
-      { op.parameters(shape) } -> std::convertible_to<std::vector<ParameterSpec>>;
-    };
+concept HasParameters = requires(Op const op, Shape const& shape) {
+  { op.parameters(shape) } -> std::convertible_to<std::vector<ParameterSpec>>;
+};
 
 template <class Op, class T, class Space>
-concept HasParameterGradient =
-    requires(Op op, ParameterPass<T, Space> const& pass) { op.backward_parameters(pass); };
+concept HasParameterGradient = requires(Op op, ParameterPass<T, Space> const& pass) {
+  op.backward_parameters(pass);
+};
 
 namespace detail {
 
 template <class Op>
 constexpr Border border_of() {
-  if constexpr (requires { Op::border; }) return Op::border;
-  else return Border::zeros;
+  if constexpr (requires { Op::border; })
+    return Op::border;
+  else
+    return Border::zeros;
 }
 template <class Op>
 constexpr bool mixes_channels() {
-  if constexpr (requires { Op::mixes_channels; }) return Op::mixes_channels;
-  else return false;
+  if constexpr (requires { Op::mixes_channels; })
+    return Op::mixes_channels;
+  else
+    return false;
 }
 template <class Op>
 constexpr bool keeps_notes() {
-  if constexpr (requires { Op::keeps_notes; }) return Op::keeps_notes;
-  else return false;
+  if constexpr (requires { Op::keeps_notes; })
+    return Op::keeps_notes;
+  else
+    return false;
 }
 template <class Op>
 constexpr bool pointwise() {
-  if constexpr (requires { Op::pointwise; }) return Op::pointwise;
-  else return false;
+  if constexpr (requires { Op::pointwise; })
+    return Op::pointwise;
+  else
+    return false;
 }
 
 /// What every window layer requires of its input and ranks.
@@ -80,10 +90,12 @@ inline void check_window_layer(std::string const& name, Ranks const& ranks, Wind
 /// Moves: forward the halo of x; backward the halo of dy (and of the notes, if the operation keeps any).
 template <class T, class Space, class Op>
 class WindowLayer : public Layer<T, Space> {
-  static_assert(WindowOp<Op, T, Space>,
-                "tessera: a layer needs `Windows windows(Shape const&) const` and `void forward(ForwardPass<T, Space> const&)`");
-  static_assert(HasAdjoint<Op, T, Space>,
-                "tessera: a layer needs its adjoint: `void backward(BackwardPass<T, Space> const&)`, which computes dx");
+  static_assert(
+      WindowOp<Op, T, Space>,
+      "tessera: a layer needs `Windows windows(Shape const&) const` and `void forward(ForwardPass<T, Space> const&)`");
+  static_assert(
+      HasAdjoint<Op, T, Space>,
+      "tessera: a layer needs its adjoint: `void backward(BackwardPass<T, Space> const&)`, which computes dx");
   static_assert(!HasParameters<Op, T, Space> || HasParameterGradient<Op, T, Space>,
                 "tessera: a layer with parameters needs `void backward_parameters(ParameterPass<T, Space> const&)`");
 
@@ -92,8 +104,10 @@ class WindowLayer : public Layer<T, Space> {
 
  public:
   WindowLayer(Ranks const& ranks, Shape const& input, Op op, std::string name)
-      : op_(std::move(op)), name_(std::move(name)), binding_(ranks.rank(), op_.windows(input), detail::border_of<Op>(),
-                                                             detail::mixes_channels<Op>(), channels_after(input)) {
+      : op_(std::move(op)),
+        name_(std::move(name)),
+        binding_(ranks.rank(), op_.windows(input), detail::border_of<Op>(), detail::mixes_channels<Op>(),
+                 channels_after(input)) {
     if constexpr (requires { op_.set_name(name_); }) op_.set_name(name_);
     if constexpr (requires { op_.check(input); }) op_.check(input);
     detail::check_window_layer(name_, ranks, binding_.windows(), input, detail::mixes_channels<Op>());
@@ -112,8 +126,10 @@ class WindowLayer : public Layer<T, Space> {
   Box needs_error(Partition const& input) const override { return binding_.needs_error(input); }
 
   bool reads_output() const override {
-    if constexpr (requires { Op::reads_output; }) return Op::reads_output;
-    else return false;
+    if constexpr (requires { Op::reads_output; })
+      return Op::reads_output;
+    else
+      return false;
   }
 
   void allocate(Partition const& input) override {
@@ -173,8 +189,8 @@ class WindowLayer : public Layer<T, Space> {
     if constexpr (HasParameters<Op, T, Space>) {
       std::optional<Watched> watched;
       if (dy_exchange_) watched.emplace(pass, *dy_exchange_);
-      op_.backward_parameters(ParameterPass<T, Space>{pass, space_, input, dy.tile(), dy.owned(), x.shape(), y.shape(),
-                                                      gradients()});
+      op_.backward_parameters(
+          ParameterPass<T, Space>{pass, space_, input, dy.tile(), dy.owned(), x.shape(), y.shape(), gradients()});
     }
     if (dx == nullptr) return;
     if constexpr (moves) dy_exchange_->finish(error);
@@ -222,12 +238,16 @@ class WindowLayer : public Layer<T, Space> {
   };
 
   std::int64_t channels_after(Shape const& input) const {
-    if constexpr (requires { op_.channels(input.channel); }) return op_.channels(input.channel);
-    else return input.channel;
+    if constexpr (requires { op_.channels(input.channel); })
+      return op_.channels(input.channel);
+    else
+      return input.channel;
   }
   std::string describe_op() const {
-    if constexpr (requires { op_.name(); }) return op_.name();
-    else return "custom";
+    if constexpr (requires { op_.name(); })
+      return op_.name();
+    else
+      return "custom";
   }
 
   /// Where all that the owned outputs read lies: the tensor itself, or the buffer.
@@ -235,8 +255,10 @@ class WindowLayer : public Layer<T, Space> {
     return bound.x_apart ? dense_tile(x_buffer_.data(), bound.x_plan.needs) : x.tile();
   }
   Tile<std::int32_t> notes_tile(Bound const& bound) const {
-    if constexpr (keeps_notes) return dense_tile(notes_.data(), bound.notes_held);
-    else return {};
+    if constexpr (keeps_notes)
+      return dense_tile(notes_.data(), bound.notes_held);
+    else
+      return {};
   }
 
   std::vector<T const*> values() const {

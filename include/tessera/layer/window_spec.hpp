@@ -133,7 +133,8 @@ class WindowSpec {
     if (auto const s = per_axis([](Window const& w) { return w.stride; }); s != "1") out += " stride " + s;
     if (auto const d = per_axis([](Window const& w) { return w.dilation; }); d != "1") out += " dilation " + d;
     if (same_) return out + " same";
-    auto const low = per_axis([](Window const& w) { return w.low; }), high = per_axis([](Window const& w) { return w.high; });
+    auto const low = per_axis([](Window const&w) { return w.low; }),
+               high = per_axis([](Window const&w) { return w.high; });
     if (low == high && low != "0") out += " padding " + low;
     if (low != high) out += " padding " + low + "/" + high;
     return out;

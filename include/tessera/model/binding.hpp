@@ -33,19 +33,23 @@ concept BindsItself = requires(Spec const& spec, RankGrid<Policy> const& ranks, 
 
 /// A spec that contains other specs, such as residual.
 template <class Spec, class T, class Space, class Policy>
-concept BindsParts =
-    requires(Spec const& spec, RankGrid<Policy> const& ranks, Partition const& input, LayerNames& names) {
-      spec.template bind_parts<T, Space>(ranks, input, names);
-    };
+concept BindsParts = requires(Spec const& spec, RankGrid<Policy> const& ranks, Partition const& input,
+                              LayerNames& names) {
+  spec.template bind_parts<T, Space>(ranks, input, names);
+};
 
 /// A spec that makes a WindowOp.
 template <class Spec, class T, class Space>
-concept MakesOp = requires(Spec const& spec, Shape const& input) { spec.template op<T, Space>(input); };
+concept MakesOp = requires(Spec const& spec, Shape const& input) {
+  spec.template op<T, Space>(input);
+};
 
 template <class Spec>
 std::string kind_of(Spec const& spec) {
-  if constexpr (requires { spec.kind; }) return spec.kind;
-  else return "custom";
+  if constexpr (requires { spec.kind; })
+    return spec.kind;
+  else
+    return "custom";
 }
 
 /// Turns one spec into a layer for these ranks and this input.
@@ -57,7 +61,7 @@ std::unique_ptr<Layer<T, Space>> bind_layer(RankGrid<Policy> const& ranks, Parti
   } else if constexpr (MakesOp<Spec, T, Space>) {
     auto op = spec.template op<T, Space>(input.shape());
     return std::make_unique<WindowLayer<T, Space, decltype(op)>>(ranks, input.shape(), std::move(op),
-                                                                       names.next(kind_of(spec)));
+                                                                 names.next(kind_of(spec)));
   } else if constexpr (BindsItself<Spec, T, Space, Policy>) {
     return spec.template bind<T, Space>(ranks, input.shape(), names.next(kind_of(spec)));
   } else {
@@ -68,8 +72,10 @@ std::unique_ptr<Layer<T, Space>> bind_layer(RankGrid<Policy> const& ranks, Parti
 /// The ranks that work after a spec: only a redistribution changes them.
 template <PartitionPolicy Policy, class Spec>
 auto ranks_after(RankGrid<Policy> const& ranks, Spec const& spec) {
-  if constexpr (requires { spec.next(ranks); }) return spec.next(ranks);
-  else return ranks;
+  if constexpr (requires { spec.next(ranks); })
+    return spec.next(ranks);
+  else
+    return ranks;
 }
 
 }  // namespace detail

@@ -124,8 +124,7 @@ class Chain : public Layer<T, Space> {
     Partition partition = input;
     for (std::size_t i = 0; i < between(); ++i) {
       Partition const next = layers_[i]->output(partition);
-      bound.activation.push_back(
-          Shard<T, Space>::on(activations_[i], next, rank_, layers_[i + 1]->needs_input(next)));
+      bound.activation.push_back(Shard<T, Space>::on(activations_[i], next, rank_, layers_[i + 1]->needs_input(next)));
       bound.error.push_back(Shard<T, Space>::on(errors_[i % 2], next, rank_, layers_[i]->needs_error(partition)));
       partition = next;
     }

@@ -52,8 +52,10 @@ class Residual : public Layer<T, Space> {
                 Shard<T, Space> const* dx, Accumulate accumulate) override {
     Outputs const out = outputs(x, y);
     main_->backward(pass, x, out.main, dy, dx, accumulate);
-    if (shortcut_->size() > 0) shortcut_->backward(pass, x, out.shortcut, dy, dx, Accumulate::add);
-    else if (dx != nullptr) add<T>(space_, dy.tile(), dx->tile(), dx->owned());
+    if (shortcut_->size() > 0)
+      shortcut_->backward(pass, x, out.shortcut, dy, dx, Accumulate::add);
+    else if (dx != nullptr)
+      add<T>(space_, dy.tile(), dx->tile(), dx->owned());
   }
 
   void for_each_parameter(std::function<void(Parameter<T, Space>&)> const& visit) override {
@@ -116,10 +118,11 @@ struct ResidualSpec {
     other->set_rank(ranks.rank());
     auto const end = detail::bind_chain(*chain, ranks, input, names, main.specs);
     auto const other_end = detail::bind_chain(*other, ranks, input, names, beside.specs);
-    static_assert(std::same_as<typename decltype(end)::Policy, typename decltype(other_end)::Policy> &&
-                      std::same_as<typename decltype(end)::Policy, Policy>,
-                  "tessera::residual: both branches must end in the Distribution that they start in; redistribute before "
-                  "or after the residual instead, or back inside the branch");
+    static_assert(
+        std::same_as<typename decltype(end)::Policy, typename decltype(other_end)::Policy> &&
+            std::same_as<typename decltype(end)::Policy, Policy>,
+        "tessera::residual: both branches must end in the Distribution that they start in; redistribute before "
+        "or after the residual instead, or back inside the branch");
     Partition const a = chain->output(input), b = other->output(input);
     require(a.shape() == b.shape(), "residual", "both branches must have the same output shape, but they have ",
             a.shape(), " and ", b.shape(), "; give the shortcut a convolution");
@@ -140,9 +143,10 @@ template <class... Specs, std::size_t... Main>
 auto with_shortcut(std::tuple<Specs...> const& specs, std::index_sequence<Main...>) {
   using All = std::tuple<Specs...>;
   constexpr std::size_t last = sizeof...(Specs) - 1;
-  static_assert(last > 0 && is_shortcut<std::tuple_element_t<last, All>> &&
-                    !(false || ... || is_shortcut<std::tuple_element_t<Main, All>>),
-                "tessera::residual: shortcut(...) must stand once, as the last argument, after the layers of the main branch");
+  static_assert(
+      last > 0 && is_shortcut<std::tuple_element_t<last, All>> &&
+          !(false || ... || is_shortcut<std::tuple_element_t<Main, All>>),
+      "tessera::residual: shortcut(...) must stand once, as the last argument, after the layers of the main branch");
   return ResidualSpec<SequenceSpec<std::tuple_element_t<Main, All>...>, std::tuple_element_t<last, All>>{
       {{std::get<Main>(specs)...}}, std::get<last>(specs)};
 }

@@ -58,7 +58,8 @@ inline std::string box_text(Box const& own, Shape const& shape) {
   for (std::size_t a = 0; a < letters.size(); ++a) {
     Interval const part = own.axis[a];
     if (part.size() == shape[static_cast<AxisId>(a)]) continue;
-    text += (text.empty() ? "" : " ") + std::string(letters[a]) + " " + std::to_string(part.begin) + ":" + std::to_string(part.end);
+    text += (text.empty() ? "" : " ") + std::string(letters[a]) + " " + std::to_string(part.begin) + ":" +
+            std::to_string(part.end);
   }
   return text.empty() ? "all" : text;
 }
@@ -134,7 +135,8 @@ inline std::string summary_text(std::vector<LayerInfo> const& layers, Partition 
   for (LayerInfo const& l : layers) {
     auto const unless_zero = [&](std::int64_t cells) { return cells == 0 ? "" : bytes(cells); };
     table.add({l.name, l.what, extents_text(l.output.shape()), part(l.output), unless_zero(l.halo_cells),
-               unless_zero(l.halo_cells_back), l.parameters == 0 ? "" : count_text(l.parameters), unless_zero(l.held_cells)});
+               unless_zero(l.halo_cells_back), l.parameters == 0 ? "" : count_text(l.parameters),
+               unless_zero(l.held_cells)});
     halo += l.halo_cells;
     halo_back += l.halo_cells_back;
     parameters += l.parameters;
@@ -148,15 +150,17 @@ inline std::string summary_text(std::vector<LayerInfo> const& layers, Partition 
   std::snprintf(work.data(), work.size(), "%.4g GFlop forward, %.4g GFlop backward", flops / 1e9, flops_back / 1e9);
   std::int64_t const ranks = input.grid().size();
   return text("batch ", input.shape().sample, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", cut ",
-              to_text(input.grid().counts()), "; rank ", rank, "; ", 8 * element_bytes, "-bit numbers, ", kernels, "\n") +
-         table.text(110) + text(work.data(), " in all; parameters and gradients ", bytes(2 * parameters), " per rank\n");
+              to_text(input.grid().counts()), "; rank ", rank, "; ", 8 * element_bytes, "-bit numbers, ", kernels,
+              "\n") +
+         table.text(110) +
+         text(work.data(), " in all; parameters and gradients ", bytes(2 * parameters), " per rank\n");
 }
 
 }  // namespace detail
 
-/// A table of a model's layers for a batch: global output shape, the part that this rank owns, bytes that it receives in
-/// a forward and a backward pass, parameters, memory of the output on this rank (halo included), and the kernels in use.
-/// Needs no memory: the model need not be allocated. Moves: nothing.
+/// A table of a model's layers for a batch: global output shape, the part that this rank owns, bytes that it receives
+/// in a forward and a backward pass, parameters, memory of the output on this rank (halo included), and the kernels in
+/// use. Needs no memory: the model need not be allocated. Moves: nothing.
 template <class T, class Space>
 std::string summary(Model<T, Space> const& model, std::int64_t batch) {
   require(batch >= 1, "summary", "the batch must hold at least one sample, not ", batch);

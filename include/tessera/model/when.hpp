@@ -17,7 +17,8 @@ struct WhenSpec {
   Part part;
 
   template <class T, class Space, PartitionPolicy Policy>
-  std::unique_ptr<Layer<T, Space>> bind_parts(RankGrid<Policy> const& ranks, Partition const& input, LayerNames& names) const {
+  std::unique_ptr<Layer<T, Space>> bind_parts(RankGrid<Policy> const& ranks, Partition const& input,
+                                              LayerNames& names) const {
     static_assert(std::same_as<decltype(part.next(ranks)), RankGrid<Policy>>,
                   "tessera::when: an optional part must end in the Distribution that it starts in");
     return holds ? part.template bind_parts<T, Space>(ranks, input, names) : nullptr;

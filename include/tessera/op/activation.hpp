@@ -12,8 +12,8 @@
 
 namespace tessera::op {
 
-/// A function has value(x) and error(y, dy) = dy f'(x), computed from the output y. Both select between numbers that are
-/// there, without a product or conversion behind a branch: compilers then make vector code of loops over them.
+/// A function has value(x) and error(y, dy) = dy f'(x), computed from the output y. Both select between numbers that
+/// are there, without a product or conversion behind a branch: compilers then make vector code of loops over them.
 
 /// max(x, 0); NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch.
 struct ReluFunction {
@@ -66,8 +66,10 @@ struct TanhFunction {
 /// A function as loops over T call it.
 template <class T, class Function>
 TESSERA_HD auto in(Function const& function) {
-  if constexpr (requires { function.template in<T>(); }) return function.template in<T>();
-  else return function;
+  if constexpr (requires { function.template in<T>(); })
+    return function.template in<T>();
+  else
+    return function;
 }
 
 /// y = f(x), cell by cell.

@@ -47,8 +47,8 @@ struct ConvForward {
     for (std::int64_t kd = 0; kd < win[0].kernel; ++kd)
       for (std::int64_t kh = 0; kh < win[1].kernel; ++kh)
         for (std::int64_t kw = 0; kw < win[2].kernel; ++kw) {
-          T const* in = x.position(at[0], d0 + kd * win[0].dilation, h0 + kh * win[1].dilation,
-                                   w0 + kw * win[2].dilation);
+          T const* in =
+              x.position(at[0], d0 + kd * win[0].dilation, h0 + kh * win[1].dilation, w0 + kw * win[2].dilation);
           for (std::int64_t ci = 0; ci < geometry.in_channels; ++ci, weight += geometry.out_channels)
             sum += in[ci] * *weight;
         }
@@ -87,8 +87,8 @@ struct ConvBackwardData {
         for (std::int64_t kw = 0; kw < win[2].kernel; ++kw) {
           std::int64_t const w = at[3] + win[2].low - kw * win[2].dilation;
           if (floor_mod(w, win[2].stride) != 0) continue;
-          T const* out = dy.position(at[0], floor_div(d, win[0].stride), floor_div(h, win[1].stride),
-                                     floor_div(w, win[2].stride));
+          T const* out =
+              dy.position(at[0], floor_div(d, win[0].stride), floor_div(h, win[1].stride), floor_div(w, win[2].stride));
           T const* weight = weights + (((kd * win[1].kernel + kh) * win[2].kernel + kw) * geometry.in_channels + ci) *
                                           geometry.out_channels;
           for (std::int64_t co = 0; co < geometry.out_channels; ++co) sum += out[co] * weight[co];

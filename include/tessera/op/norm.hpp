@@ -18,7 +18,9 @@ struct ChannelScale {
   T const* mean_low;
   T const* inverse_deviation;
 
-  TESSERA_HD T normalised(std::int64_t c, T x) const { return ((x - mean_high[c]) - mean_low[c]) * inverse_deviation[c]; }
+  TESSERA_HD T normalised(std::int64_t c, T x) const {
+    return ((x - mean_high[c]) - mean_low[c]) * inverse_deviation[c];
+  }
 };
 
 /// sums[c] += x.
@@ -102,8 +104,8 @@ struct NormaliseBackward {
     std::int64_t const count = channels.size();
     TESSERA_INDEPENDENT
     for (std::int64_t c = 0; c < count; ++c) {
-      T const value = gamma[c] * scale.inverse_deviation[c] *
-                      (error[c] - mean_dy[c] - scale.normalised(c, in[c]) * mean_dyx[c]);
+      T const value =
+          gamma[c] * scale.inverse_deviation[c] * (error[c] - mean_dy[c] - scale.normalised(c, in[c]) * mean_dyx[c]);
       out[c] = accumulate == Accumulate::add ? out[c] + value : value;
     }
   }

@@ -45,7 +45,7 @@ struct AdamUpdate {
   T* mean;
   T* square;
   T rate, complement1, complement2, epsilon, decay, scale;  ///< complements: 1 - beta, rounded once
-  T correction1, correction2;  ///< 1 - beta1^t and sqrt(1 - beta2^t)
+  T correction1, correction2;                               ///< 1 - beta1^t and sqrt(1 - beta2^t)
   TESSERA_HD void operator()(std::int64_t i) const {
     T const g = scale * gradient[i] + decay * value[i];
     mean[i] += complement1 * (g - mean[i]);
@@ -133,8 +133,10 @@ double gradient_norm(std::vector<Parameter<T, Space>*> const& parameters, Commun
     Box const line{{{0, 1}, {0, 1}, {0, 1}, {0, p->count()}, {0, 1}}};
     double const square = sums.over(Space(), line, 1, op::SquareSum<T>{p->gradient()})[0];
     bool const is_sharded = p->replicas().size() != ranks.size();  // the same on every rank, whatever its shard holds
-    if (!is_sharded) replicated += square;
-    else if (p->counted_here()) sharded += square;
+    if (!is_sharded)
+      replicated += square;
+    else if (p->counted_here())
+      sharded += square;
     any_sharded = any_sharded || is_sharded;
   }
   return std::sqrt(replicated + (any_sharded ? ranks.all_reduce(sharded) : 0.0));

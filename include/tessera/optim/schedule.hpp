@@ -22,7 +22,8 @@ inline Schedule constant() {
 
 /// From 1 at `first` down to `last_factor` at `last`, and constant outside.
 inline Schedule linear_decay(std::int64_t first, std::int64_t last, double last_factor = 0.0) {
-  require(first < last, "linear_decay", "the first step must come before the last one, but they are ", first, " and ", last);
+  require(first < last, "linear_decay", "the first step must come before the last one, but they are ", first, " and ",
+          last);
   return [=](std::int64_t step) {
     double const way = std::clamp(static_cast<double>(step - first) / static_cast<double>(last - first), 0.0, 1.0);
     return 1.0 + way * (last_factor - 1.0);

@@ -25,14 +25,15 @@ struct Split {
 /// The canonical form behind every Distribution: a count per axis, 1 for a whole axis, `dynamic` for a run-time one.
 template <std::int64_t Sample, std::int64_t Channel, std::int64_t Depth, std::int64_t Height, std::int64_t Width>
 struct AxisSplits {
-  static constexpr Counts counts{.sample = Sample, .channel = Channel, .depth = Depth, .height = Height, .width = Width};
+  static constexpr Counts counts{
+      .sample = Sample, .channel = Channel, .depth = Depth, .height = Height, .width = Width};
 
   /// Whether the axis may be cut at all: false means that every rank of this policy sees it whole.
   static constexpr bool splits(AxisId axis) { return counts[axis] != 1; }
   static constexpr bool splits_space = Depth != 1 || Height != 1 || Width != 1;
   static constexpr bool splits_channel = Channel != 1;
-  static constexpr int dynamic_axes = (Sample == dynamic) + (Channel == dynamic) + (Depth == dynamic) +
-                                      (Height == dynamic) + (Width == dynamic);
+  static constexpr int dynamic_axes =
+      (Sample == dynamic) + (Channel == dynamic) + (Depth == dynamic) + (Height == dynamic) + (Width == dynamic);
 };
 
 namespace detail {

@@ -33,8 +33,7 @@ struct Shape {
 
   friend constexpr bool operator==(Shape const&, Shape const&) = default;
   friend std::ostream& operator<<(std::ostream& out, Shape const& s) {
-    return out << '(' << s.sample << ", " << s.depth << ", " << s.height << ", " << s.width << ", " << s.channel
-               << ')';
+    return out << '(' << s.sample << ", " << s.depth << ", " << s.height << ", " << s.width << ", " << s.channel << ')';
   }
 };
 

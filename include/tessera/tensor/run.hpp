@@ -26,7 +26,8 @@ struct HostLoop {
 template <class Functor>
 void host_loop(void const* functor, std::int64_t begin, std::int64_t end) {
   Functor const& call = *static_cast<Functor const*>(functor);
-  if constexpr (requires { call.range(begin, end); }) call.range(begin, end);
+  if constexpr (requires { call.range(begin, end); })
+    call.range(begin, end);
   else
     for (std::int64_t i = begin; i < end; ++i) call(i);
 }

@@ -19,15 +19,13 @@ class Shard {
  public:
   using value_type = T;
   using execution_space = Space;
-  using View = Kokkos::View<T*****, Kokkos::LayoutRight, typename Space::memory_space,
-                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  using View =
+      Kokkos::View<T*****, Kokkos::LayoutRight, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
   Shard() = default;
 
   /// Allocates what is held: the hull of the owned box and `also`. Contents are undefined.
-  Shard(Partition const& partition, std::int64_t rank, Box const& also = {}) {
-    reform(partition, rank, also);
-  }
+  Shard(Partition const& partition, std::int64_t rank, Box const& also = {}) { reform(partition, rank, also); }
 
   /// Wraps memory that the caller keeps alive: cells densely over `held`, in the order (n, d, h, w, c).
   static Shard wrap(T* cells, Partition const& partition, std::int64_t rank, Box const& held) {
@@ -64,9 +62,7 @@ class Shard {
   Tile<T> const& tile() const { return tile_; }
 
   /// All that is held, as a view in local indices; owned cell g of axis a is at g - held()[a].begin.
-  View view() const {
-    return View(tile_.data, size(0), size(1), size(2), size(3), size(4));
-  }
+  View view() const { return View(tile_.data, size(0), size(1), size(2), size(3), size(4)); }
 
   /// One cell by global indices, from host code.
   T& operator()(std::int64_t n, std::int64_t d, std::int64_t h, std::int64_t w, std::int64_t c) const {

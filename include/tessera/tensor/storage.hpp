@@ -18,7 +18,7 @@ inline constexpr bool host_can_access =
 /// Whether an execution space is the host's own.
 template <class Space>
 inline constexpr bool runs_on_host =
-    host_can_access<Space> && Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible;
+    host_can_access<Space>&& Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible;
 
 /// Flat memory that only grows: what a smaller batch needs is a prefix of it. Copies share it. Contents are undefined
 /// until written.

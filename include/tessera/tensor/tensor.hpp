@@ -28,7 +28,8 @@ struct Extents {
 };
 
 /// A distributed tensor of `SpatialRank` spatial axes: a shallow handle over this rank's Shard, whose decomposition is
-/// a type. Stored channels-last, always as five axes (sample, depth, height, width, channel); missing ones have extent 1.
+/// a type. Stored channels-last, always as five axes (sample, depth, height, width, channel); missing ones have
+/// extent 1.
 template <class T, int SpatialRank, PartitionPolicy Policy, class Space = Kokkos::DefaultExecutionSpace>
 class Tensor {
  public:

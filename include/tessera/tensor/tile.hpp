@@ -14,7 +14,7 @@ namespace tessera {
 /// contiguous; the other strides are free, so that a channel slice is a Tile too.
 template <class T>
 struct Tile {
-  T* data = nullptr;          ///< the cell at `origin`
+  T* data = nullptr;            ///< the cell at `origin`
   std::int64_t origin[5] = {};  ///< global index of that cell: sample, depth, height, width, channel
   std::int64_t stride[4] = {};  ///< elements between neighbours: sample, depth, height, width
 
@@ -29,11 +29,9 @@ struct Tile {
 
   /// The same to read only. A template, because nvcc warns of a conversion to the type itself where T is const already.
   template <class U>
-    requires(std::is_same_v<U, T const> && !std::is_const_v<T>)
-  TESSERA_HD operator Tile<U>() const {
-    return {data,
-            {origin[0], origin[1], origin[2], origin[3], origin[4]},
-            {stride[0], stride[1], stride[2], stride[3]}};
+  requires(std::is_same_v<U, T const> && !std::is_const_v<T>) TESSERA_HD operator Tile<U>() const {
+    return {
+        data, {origin[0], origin[1], origin[2], origin[3], origin[4]}, {stride[0], stride[1], stride[2], stride[3]}};
   }
 };
 

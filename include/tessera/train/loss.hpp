@@ -20,10 +20,11 @@ struct DifferenceLoss {
   /// This rank's part of the sum. Writes the derivative by the prediction, of the loss over `count` elements, into the
   /// error unless it is null.
   template <class T, class Space>
-  double operator()(Space const& space, op::Sums<Space>& sums, Shard<T, Space> const& prediction, Tile<std::type_identity_t<T> const> const& target,
-                    Shard<T, Space> const* error, double count) const {
-    double const sum = sums.over(space, prediction.owned(), 1,
-                                 op::LossSum<T, Measure>{Measure{}, prediction.tile(), target})[0];
+  double operator()(Space const& space, op::Sums<Space>& sums, Shard<T, Space> const& prediction,
+                    Tile<std::type_identity_t<T> const> const& target, Shard<T, Space> const* error,
+                    double count) const {
+    double const sum =
+        sums.over(space, prediction.owned(), 1, op::LossSum<T, Measure>{Measure{}, prediction.tile(), target})[0];
     if (error != nullptr) {
       for_each_position("tessera::loss", space, error->owned(),
                         op::LossError<T, Measure>{Measure{}, prediction.tile(), target, error->tile(), count});

@@ -16,7 +16,7 @@ namespace tessera {
 /// Runs a model in inference mode over all samples of a source, `batch` at a time, and calls
 /// use(first sample, number of samples, this rank's Shard of the outputs). Collective.
 template <class T, class Space, class Data, class Use>
-  requires io::Source<Data, T>
+requires io::Source<Data, T>
 void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, Use use) {
   std::int64_t const most = std::min(batch, data.size());
   model.allocate(std::max(most, model.capacity()));
@@ -34,8 +34,7 @@ void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, 
 /// The outputs of all samples, (sample, depth, height, width, channel) in row-major order, on every rank. For outputs
 /// that are small; the whole of it is summed over the ranks.
 template <class T, class Space, class Data>
-  requires io::Source<Data, T>
-std::vector<T> predict(Model<T, Space> model, Data& data, std::int64_t batch) {
+requires io::Source<Data, T> std::vector<T> predict(Model<T, Space> model, Data& data, std::int64_t batch) {
   Shape const one = model.output_partition(1).shape();
   Shape const all = one.with_samples(data.size());
   std::vector<T> outputs(static_cast<std::size_t>(all.volume()), T(0));
@@ -47,7 +46,8 @@ std::vector<T> predict(Model<T, Space> model, Data& data, std::int64_t batch) {
     copy<T, T>(Space(), y.tile(), dense_tile(dense.data(), own), own);
     Space().fence("tessera::predict");
     staged.resize(static_cast<std::size_t>(own.volume()));
-    copy_flat<Kokkos::DefaultHostExecutionSpace, Space>(staged.data(), static_cast<T const*>(dense.data()), own.volume());
+    copy_flat<Kokkos::DefaultHostExecutionSpace, Space>(staged.data(), static_cast<T const*>(dense.data()),
+                                                        own.volume());
     Box to = own;
     to.axis[0] = shifted(own.axis[0], first);
     Kokkos::DefaultHostExecutionSpace const host;

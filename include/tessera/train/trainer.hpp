@@ -96,7 +96,8 @@ class Trainer {
       model_.backward(n, pass);
     }
     double const loss = world().all_reduce(sum) / count;
-    require(std::isfinite(loss), "Trainer", "the loss must stay finite, but at step ", optimizer_.steps() + 1, " it is ", loss,
+    require(std::isfinite(loss), "Trainer", "the loss must stay finite, but at step ", optimizer_.steps() + 1,
+            " it is ", loss,
             "; lower the learning rate, clip gradients, or look for values in the input that are not finite");
     optimizer_.step(model_.parameters(), world(), options.schedule(optimizer_.steps()), options.clip_norm);
     return loss;
@@ -128,9 +129,10 @@ class Trainer {
   void check_replicas() {
     for (Parameter<T, Space> const* p : model_.parameters()) {
       std::uint64_t const hash = p->checksum();
-      std::uint64_t const low = p->replicas().all_reduce(hash, Reduce::min), high = p->replicas().all_reduce(hash, Reduce::max);
-      require(low == high, "Trainer", "the ranks must hold equal copies of ", p->name(), ", but their checksums differ after step ",
-              optimizer_.steps());
+      std::uint64_t const low = p->replicas().all_reduce(hash, Reduce::min),
+                          high = p->replicas().all_reduce(hash, Reduce::max);
+      require(low == high, "Trainer", "the ranks must hold equal copies of ", p->name(),
+              ", but their checksums differ after step ", optimizer_.steps());
     }
   }
 
@@ -142,7 +144,8 @@ class Trainer {
 
   template <class Data, class Validation>
   std::vector<EpochReport> fit_and_validate(Data& data, Validation* validation, FitOptions const& options) {
-    require(options.batch >= 1 && options.epochs >= 0, "Trainer::fit", "needs a batch of at least 1 sample, not ", options.batch);
+    require(options.batch >= 1 && options.epochs >= 0, "Trainer::fit", "needs a batch of at least 1 sample, not ",
+            options.batch);
     require(data.size() >= 1, "Trainer::fit", "the source holds no samples");
     auto const start = Clock::now();
     std::vector<EpochReport> reports;

@@ -18,15 +18,15 @@ struct BatchNorm {
   double epsilon = 1e-5;
   std::vector<std::size_t> group;  ///< of every position (sample, depth, height, width), in row-major order
   std::size_t groups = 1;
-  double roundoff = 0;       ///< of the type that the layer computes in
-  double sum_roundoff = 0;   ///< of the type that it sums in
+  double roundoff = 0;      ///< of the type that the layer computes in
+  double sum_roundoff = 0;  ///< of the type that it sums in
 };
 
 /// Mean and biased variance of every group and channel, with their counts and errors.
 struct Moments {
-  std::vector<std::int64_t> count;                      ///< per group
-  std::vector<long double> mean, variance;              ///< per group and channel
-  std::vector<double> mean_error, deviation_error;      ///< deviation_error is relative, of 1 / sqrt(variance + epsilon)
+  std::vector<std::int64_t> count;                  ///< per group
+  std::vector<long double> mean, variance;          ///< per group and channel
+  std::vector<double> mean_error, deviation_error;  ///< deviation_error is relative, of 1 / sqrt(variance + epsilon)
 };
 
 inline Moments moments(BatchNorm const& norm, HostTensor const& x) {
@@ -55,7 +55,8 @@ inline Moments moments(BatchNorm const& norm, HostTensor const& x) {
     if (n == 0) continue;
     m.mean[at] = sum[at];
     m.variance[at] = squares[at] / static_cast<long double>(n);
-    double const u = norm.sum_roundoff, mean = static_cast<double>(m.mean[at]), variance = static_cast<double>(m.variance[at]);
+    double const u = norm.sum_roundoff, mean = static_cast<double>(m.mean[at]),
+                 variance = static_cast<double>(m.variance[at]);
     m.mean_error[at] = (n + 1) * u * static_cast<double>(size[at]) / n + u * std::abs(mean);
     double const variance_error = (n + 4) * u * variance + m.mean_error[at] * m.mean_error[at] +
                                   2 * m.mean_error[at] * static_cast<double>(distance[at]) / n;
@@ -98,7 +99,8 @@ inline Normalised batch_norm(BatchNorm const& norm, Moments const& m, HostTensor
     std::size_t const c = i % channels, at = (training ? norm.group[i / channels] : 0) * channels + c;
     long double const deviation = static_cast<long double>(x.values[i]) - m.mean[at], error = dy.values[i];
     hat[i] = deviation * scale[at];
-    r.y.values[i] = static_cast<double>(static_cast<long double>(norm.gamma[c]) * hat[i] + static_cast<long double>(norm.beta[c]));
+    r.y.values[i] =
+        static_cast<double>(static_cast<long double>(norm.gamma[c]) * hat[i] + static_cast<long double>(norm.beta[c]));
     s1[at] += error;
     s2[at] += error * hat[i];
     dbeta[c] += error;
@@ -128,8 +130,8 @@ inline Normalised batch_norm(BatchNorm const& norm, Moments const& m, HostTensor
     std::size_t const c = i % channels, at = (training ? norm.group[i / channels] : 0) * channels + c;
     double const n = training ? static_cast<double>(m.count[at / channels]) : 1, part = training ? 1 / n : 0;
     long double const g = static_cast<long double>(norm.gamma[c]) * scale[at], share = static_cast<long double>(part);
-    r.dx.values[i] = static_cast<double>(
-        g * (static_cast<long double>(dy.values[i]) - share * s1[at] - hat[i] * share * s2[at]));
+    r.dx.values[i] =
+        static_cast<double>(g * (static_cast<long double>(dy.values[i]) - share * s1[at] - hat[i] * share * s2[at]));
     double const h = std::abs(static_cast<double>(hat[i]));
     double const size = std::abs(dy.values[i]) + part * s1_size[at] + h * part * s2_size[at];
     r.dx_error.values[i] = std::abs(static_cast<double>(g)) * ((8 * u + m.deviation_error[at] + (n + 3) * v) * size +

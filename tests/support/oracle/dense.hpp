@@ -18,8 +18,8 @@ struct Dense {
   std::vector<double> dw, db;
 };
 
-inline Dense dense(HostTensor const& x, std::vector<double> const& w, std::vector<double> const& b, HostTensor const& dy,
-                   bool magnitude = false) {
+inline Dense dense(HostTensor const& x, std::vector<double> const& w, std::vector<double> const& b,
+                   HostTensor const& dy, bool magnitude = false) {
   auto const size = [&](double value) { return magnitude ? std::abs(value) : value; };
   auto const in = static_cast<std::size_t>(x.shape.channel), out = static_cast<std::size_t>(dy.shape.channel);
   Dense result{HostTensor(dy.shape), HostTensor(x.shape), std::vector<double>(w.size()), std::vector<double>(out)};

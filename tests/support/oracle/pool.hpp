@@ -12,8 +12,8 @@
 #include "tessera/partition/shape.hpp"
 #include "tessera/partition/window.hpp"
 
-/// Pooling and its gradients as plain loops over whole tensors, tap by tap. Independent of the library but for its Window
-/// and Shape.
+/// Pooling and its gradients as plain loops over whole tensors, tap by tap. Independent of the library but for its
+/// Window and Shape.
 namespace tessera::test::oracle {
 
 struct Pool {
@@ -103,8 +103,9 @@ inline HostTensor average_pool_backward(Pool const& pool, Shape const& x, HostTe
   return dx;
 }
 
-/// The largest cell of each window, and the number of the cell of x that it is. PyTorch's rule: going through the window
-/// in row-major order, a cell takes over if it is larger than the best so far or NaN; the first cell always does.
+/// The largest cell of each window, and the number of the cell of x that it is. PyTorch's rule: going through the
+/// window in row-major order, a cell takes over if it is larger than the best so far or NaN; the first cell always
+/// does.
 struct Largest {
   HostTensor y;
   std::vector<std::size_t> winner;  ///< for every cell of y
@@ -133,7 +134,8 @@ inline Largest max_pool(Pool const& pool, HostTensor const& x) {
   return result;
 }
 
-inline HostTensor max_pool_backward(Largest const& forward, Shape const& x, HostTensor const& dy, bool magnitude = false) {
+inline HostTensor max_pool_backward(Largest const& forward, Shape const& x, HostTensor const& dy,
+                                    bool magnitude = false) {
   HostTensor dx(x);
   for (std::size_t i = 0; i < dy.values.size(); ++i)
     dx.values[forward.winner[i]] += magnitude ? std::abs(dy.values[i]) : dy.values[i];
