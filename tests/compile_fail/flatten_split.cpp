@@ -1,5 +1,6 @@
-// expect: tessera::flatten: the input must be whole in space and channels; redistribute to a Distribution that splits
-// samples only SPDX-FileCopyrightText: 2026 The Tessera authors SPDX-License-Identifier: Apache-2.0
+// expect: tessera::flatten: the input must be whole in space and channels; redistribute to a Distribution that splits samples only
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
 #include "tessera/layer/dense.hpp"
 #include "tessera/layer/flatten.hpp"
 #include "tessera/layer/redistribute.hpp"

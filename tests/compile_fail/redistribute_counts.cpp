@@ -1,6 +1,6 @@
-// expect: tessera::redistribute: a Distribution with several dynamic axes needs counts by name:
-// redistribute<P>({.sample = 2, .depth = 2}) SPDX-FileCopyrightText: 2026 The Tessera authors SPDX-License-Identifier:
-// Apache-2.0
+// expect: tessera::redistribute: a Distribution with several dynamic axes needs counts by name: redistribute<P>({.sample = 2, .depth = 2})
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
 #include "tessera/layer/redistribute.hpp"
 #include "tessera/model/model.hpp"
 

@@ -1,5 +1,6 @@
-// expect: tessera::residual: both branches must end in the Distribution that they start in; redistribute before or
-// after the residual instead SPDX-FileCopyrightText: 2026 The Tessera authors SPDX-License-Identifier: Apache-2.0
+// expect: tessera::residual: both branches must end in the Distribution that they start in; redistribute before or after the residual instead
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
 #include "tessera/layer/activation.hpp"
 #include "tessera/layer/redistribute.hpp"
 #include "tessera/model/model.hpp"
