@@ -9,6 +9,7 @@
 
 #include "tessera/op/conv_geometry.hpp"
 #include "tessera/op/workspace.hpp"
+#include "tessera/tensor/run.hpp"
 #include "tessera/tensor/tile.hpp"
 
 #if !defined(__CUDACC__)
@@ -148,12 +149,6 @@ struct BiasGradient {
   }
 };
 
-template <class Space, class Functor>
-void run(char const* label, Space const& space, std::int64_t cells, Functor const& functor) {
-  if (cells <= 0) return;
-  Kokkos::parallel_for(label, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, cells), functor);
-}
-
 /// The convolution's passes by functors that run on any execution space.
 struct ConvKernels {
   template <class Space, class T>
@@ -278,6 +273,11 @@ void conv_backward_data(Space const& space, ConvGeometry const& geometry, Tile<s
                         std::type_identity_t<T> const* weights, Tile<std::type_identity_t<T>> dx, Box const& in,
                         Accumulate accumulate, Workspace<T>& workspace, Polling const& poll = {}) {
   if (in.empty()) return;
+  for (int i = 0; i < 3; ++i)
+    if (geometry.windows.axis[i].touch(in.axis[i + 1]).empty()) {  // in a gap of the strides: there may be no dy at all
+      if (accumulate == Accumulate::write) fill(space, dx, in, T(0));
+      return;
+    }
   Kernels::backward_data(space, geometry, dy, weights, dx, in, accumulate, workspace, poll);
 }
 

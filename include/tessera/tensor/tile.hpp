@@ -19,8 +19,8 @@ struct Tile {
   std::int64_t stride[4] = {};  ///< elements between neighbours: sample, depth, height, width
 
   TESSERA_HD T* position(std::int64_t n, std::int64_t d, std::int64_t h, std::int64_t w) const {
-    return data + (n - origin[0]) * stride[0] + (d - origin[1]) * stride[1] + (h - origin[2]) * stride[2] +
-           (w - origin[3]) * stride[3] - origin[4];
+    return data + ((n - origin[0]) * stride[0] + (d - origin[1]) * stride[1] + (h - origin[2]) * stride[2] +
+                   (w - origin[3]) * stride[3] - origin[4]);
   }
 
   TESSERA_HD T& operator()(std::int64_t n, std::int64_t d, std::int64_t h, std::int64_t w, std::int64_t c) const {
