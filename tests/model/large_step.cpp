@@ -53,7 +53,7 @@ std::pair<double, double> two_losses(Communicator<Mpi> const& comm, Counts const
       ranks, SampleShape<3>{.channels = 2, .space = {side, side, side}}, conv3d<3>(4, same, no_bias), batch_norm(),
       leaky_relu(), avg_pool3d<3>(stride(2), padding(1)), conv3d<3>(8, stride(2), padding(1)), relu(), max_pool3d<2>(),
       conv3d<3>(8, stride(4), padding(1)), redistribute<Distribution<Sample>>(), flatten(), dense(4));
-  Trainer trainer{net, Sgd{.rate = 1e-2}, MeanSquaredError{}};
+  Trainer trainer{net, Sgd{.rate = 1e-4}, MeanSquaredError{}};
   Waves data(side);
   double const first = trainer.step(data, {0}, {.seed = 3});
   return {first, trainer.step(data, {0}, {.seed = 3})};
