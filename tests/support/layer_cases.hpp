@@ -23,7 +23,8 @@
 namespace tessera::test {
 
 inline constexpr std::array<AxisId, 3> space_in_order{AxisId::depth, AxisId::height, AxisId::width};
-inline constexpr std::array<AxisId, 4> cut_in_order{AxisId::sample, AxisId::depth, AxisId::height, AxisId::width};
+inline constexpr std::array<AxisId, 5> cut_in_order{AxisId::sample, AxisId::depth, AxisId::height, AxisId::width,
+                                                   AxisId::channel};
 
 /// A whole number in [least, most], all equally likely whatever the size of the case.
 inline std::int64_t draw(std::int64_t least, std::int64_t most, std::string const& name) {
@@ -34,13 +35,18 @@ inline bool draw_one_in(std::int64_t chances, std::string const& name) {
   return draw(0, chances - 1, name) == chances - 1;
 }
 
+/// Whether the channels of a layer's input may be cut in a test.
+enum class ChannelCuts { no, yes };
+
 /// Counts whose product is `ranks`: every prime factor goes to the sample axis or to one of the last `space` spatial
-/// axes, one time in eight to any; two times in five all to one axis.
-inline Counts draw_counts(std::int64_t ranks, std::int64_t space) {
+/// axes, or to the channels if these may be cut, one time in eight to any; two times in five all to one axis.
+inline Counts draw_counts(std::int64_t ranks, std::int64_t space, ChannelCuts channels = ChannelCuts::no) {
   Counts counts;
   std::int64_t const axes = draw_one_in(8, "split along axes of extent 1 too") ? 3 : space;
   auto const pick = [&](std::string const& name) {
-    std::int64_t const to = draw(0, 2 * axes, name);  // a spatial axis is twice as likely as samples
+    // A spatial axis is twice as likely as samples, and so are the channels.
+    std::int64_t const to = draw(0, 2 * axes + (channels == ChannelCuts::yes ? 2 : 0), name);
+    if (to > 2 * axes) return AxisId::channel;
     return to == 0 ? AxisId::sample : space_in_order[static_cast<std::size_t>(3 - axes + (to - 1) / 2)];
   };
   if (draw(0, 4, "all ranks on one axis (0, 1)") < 2) {
@@ -83,7 +89,8 @@ inline Shape draw_shape(Counts const& counts, std::int64_t space) {
   for (std::int64_t i = 3 - space; i < 3; ++i)
     extent[i] = enough(draw(1, space < 3 || draw_one_in(4, "a long axis") ? 12 : 7, "extent"),
                        space_in_order[static_cast<std::size_t>(i)]);
-  return {enough(draw(1, 5, "samples"), AxisId::sample), extent[0], extent[1], extent[2], draw(1, 9, "channels")};
+  return {enough(draw(1, 5, "samples"), AxisId::sample), extent[0], extent[1], extent[2],
+          enough(draw(1, 9, "channels"), AxisId::channel)};
 }
 
 /// A whole tensor of pseudo-random numbers in [-1, 1] with few bits, so that float holds them exactly.
@@ -128,6 +135,8 @@ inline std::string text(Window const& w) {
   out << "k" << w.kernel << " s" << w.stride << " d" << w.dilation << " p" << w.low << "/" << w.high;
   return out.str();
 }
+
+inline bool cuts_channels(Partition const& partition) { return partition.blocks(AxisId::channel).parts() > 1; }
 
 /// What makes a decomposition worth having drawn.
 inline int split_axes(Partition const& partition) {

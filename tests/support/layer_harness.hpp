@@ -30,7 +30,7 @@ namespace tessera::test {
 
 using Host = Kokkos::DefaultHostExecutionSpace;
 /// Cut along any mix of axes, at run time.
-using AnySplit = Distribution<axes::Sample, axes::Depth, axes::Height, axes::Width>;
+using AnySplit = Distribution<axes::Sample, axes::Channel, axes::Depth, axes::Height, axes::Width>;
 
 inline RankGrid<AnySplit> world_ranks() {
   auto const world = Communicator<Mpi>::borrow(MPI_COMM_WORLD);
