@@ -27,6 +27,12 @@ inline Reaches reaches_of(Windows const& windows, Border border, Shape const& in
   return reaches;
 }
 
+/// Whether one box around what is owned and what is needed would waste memory: both are small, but far apart.
+inline bool lie_apart(Box const& owned, Box const& needed) {
+  return !owned.empty() && !needed.empty() &&
+         hull(owned, needed).volume() > 2 * larger(owned.volume(), needed.volume());
+}
+
 /// The boxes and plans of an operation whose outputs read windows of its input: everything that does not depend on
 /// element type, space or operation.
 class WindowBinding {
@@ -91,19 +97,14 @@ class WindowBinding {
     return needs;
   }
 
-  /// One box around both would waste memory where owned and needed cells are few, but far apart.
-  static bool apart(Box const& owned, Box const& needed) {
-    return !owned.empty() && !needed.empty() &&
-           hull(owned, needed).volume() > 2 * larger(owned.volume(), needed.volume());
-  }
-  static Box unless_apart(Box const& owned, Box const& needed) { return apart(owned, needed) ? Box{} : needed; }
+  static Box unless_apart(Box const& owned, Box const& needed) { return lie_apart(owned, needed) ? Box{} : needed; }
 
   Bound make(Partition const& input) const {
     Box const owned = input.owned(rank_), out = output(input).owned(rank_);
     Box const need = input_region(input).box(rank_), error = error_region(input).box(rank_);
     Bound bound;
-    bound.x_apart = apart(owned, need);
-    bound.dy_apart = apart(out, error);
+    bound.x_apart = lie_apart(owned, need);
+    bound.dy_apart = lie_apart(out, error);
     bound.x_plan = input_plan(input, bound.x_apart ? Placement::elsewhere : Placement::around_owned);
     bound.dy_plan = error_plan(input, bound.dy_apart ? Placement::elsewhere : Placement::around_owned);
     bound.notes_held = hull(out, error);

@@ -169,7 +169,7 @@ class WindowLayer : public Layer<T, Space> {
       Box const whole = call.box;
       call.box = bound.interior;
       {
-        Watched const watched(pass, *x_exchange_);
+        Watched const watched(pass, x_exchange_->request());
         op_.forward(call);
       }
       x_exchange_->finish(input);
@@ -197,7 +197,7 @@ class WindowLayer : public Layer<T, Space> {
     }
     if constexpr (HasParameters<Op, T, Space>) {
       std::optional<Watched> watched;
-      if (dy_exchange_) watched.emplace(pass, *dy_exchange_);
+      if (dy_exchange_) watched.emplace(pass, dy_exchange_->request());
       op_.backward_parameters(
           ParameterPass<T, Space>{pass, space_, input, dy.tile(), dy.owned(), x.shape(), y.shape(), gradients()});
     }
@@ -228,23 +228,6 @@ class WindowLayer : public Layer<T, Space> {
 
  private:
   using Bound = WindowBinding::Bound;
-
-  /// Lets an exchange make progress while a kernel runs.
-  class Watched {
-   public:
-    Watched(Pass const& pass, Exchange<T, Space>& exchange) : progress_(pass.progress), request_(exchange.request()) {
-      if (progress_ != nullptr) progress_->watch(request_);
-    }
-    Watched(Watched const&) = delete;
-    Watched& operator=(Watched const&) = delete;
-    ~Watched() {
-      if (progress_ != nullptr) progress_->forget(request_);
-    }
-
-   private:
-    Progress* progress_;
-    Request<Mpi>& request_;
-  };
 
   std::int64_t channels_after(Shape const& input) const {
     if constexpr (requires { op_.channels(input.channel); })
