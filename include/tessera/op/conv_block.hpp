@@ -82,19 +82,23 @@ void fill_bias(Space const& space, Tile<T> const& target, Box const& box, T cons
 /// As conv_forward, for a rank's part; the bias is that of `out`.
 template <class Space, class T, Poll Polling>
 void conv_forward(Space const& space, ConvBlock const& block, Tile<T const> const& x, T const* weights, T const* bias,
-                  Tile<T> const& y, Box const& box, Workspace<T>& workspace, Polling const& poll) {
-  if (block.in.empty()) return fill_bias(space, y, box, bias, block.out.begin);
+                  Tile<T> const& y, Box const& box, Workspace<T>& workspace, Polling const& poll,
+                  Accumulate accumulate = Accumulate::write) {
+  if (block.in.empty()) {
+    if (accumulate == Accumulate::write) fill_bias(space, y, box, bias, block.out.begin);
+    return;
+  }
   if (block.depthwise()) {
     ConvGeometry geometry = block.geometry;
     geometry.weight_step = block.out.size();
     for_each_position("tessera::conv_forward", space, box,
-                      DepthwiseForward<T>{geometry, block.out.begin, x, weights, bias, y});
+                      DepthwiseForward<T>{geometry, block.out.begin, x, weights, bias, y, accumulate});
     return poll();
   }
   block.for_each_group([&](ConvGeometry const& part, Interval from, Interval to) {
     std::int64_t const skip = to.begin - block.out.begin;
     conv_forward(space, part, from_channel(x, from.begin), weights + skip, bias == nullptr ? nullptr : bias + skip,
-                 from_channel(y, to.begin), from_channel(box, to), workspace, poll);
+                 from_channel(y, to.begin), from_channel(box, to), workspace, poll, accumulate);
   });
 }
 
