@@ -16,6 +16,7 @@
 #include "support/linear_layer.hpp"
 #include "support/oracle/dense.hpp"
 #include "tessera/comm/rank_grid.hpp"
+#include "tessera/layer/flat_dense.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -25,21 +26,50 @@ namespace {
 struct Case {
   std::int64_t outputs = 1;
   Stationary stationary = Stationary::automatic;
+  bool flat = false;  ///< all cells of a sample are inputs
   LinearCase linear;
 };
+
+/// All cells of a sample as channels, in PyTorch's order (c, d, h, w), or back.
+HostTensor flattened_cells(HostTensor const& x) {
+  Shape const s = x.shape;
+  HostTensor flat({s.sample, 1, 1, 1, s.channel * s.depth * s.height * s.width});
+  for_each_cell(s.box(), [&](auto n, auto d, auto h, auto w, auto c) {
+    flat.at(n, 0, 0, 0, ((c * s.depth + d) * s.height + h) * s.width + w) = x.at(n, d, h, w, c);
+  });
+  return flat;
+}
+HostTensor unflattened(HostTensor const& flat, Shape const& s) {
+  HostTensor x(s);
+  for_each_cell(s.box(), [&](auto n, auto d, auto h, auto w, auto c) {
+    x.at(n, d, h, w, c) = flat.at(n, 0, 0, 0, ((c * s.depth + d) * s.height + h) * s.width + w);
+  });
+  return x;
+}
 
 template <class T>
 void check(Case const& c, RankGrid<AnySplit> const& world, RankGrid<AnySplit> const& self) {
   DenseSpec spec = dense(c.outputs, c.stationary);
   spec.bias = c.linear.bias;
   LinearCase linear = c.linear;
-  std::int64_t const inputs = linear.input.shape().channel;
+  Shape const shape = linear.input.shape();
+  std::int64_t const inputs = c.flat ? shape.volume() / shape.sample : shape.channel;
   linear.weights = c.outputs * inputs;
   linear.out_channels = c.outputs;
   linear.output = [=](Shape const& x) { return x.with_channels(c.outputs); };
   linear.oracle = oracle::dense;
   linear.terms_y = inputs;
   linear.terms_dx = c.outputs;
+  if (c.flat) {
+    linear.output = [=](Shape const& x) { return Shape{x.sample, 1, 1, 1, c.outputs}; };
+    linear.oracle = [](HostTensor const& x, auto const& w, auto const& b, auto const& dy, bool magnitude) {
+      LinearResult result = oracle::dense(flattened_cells(x), w, b, dy, magnitude);
+      result.dx = unflattened(result.dx, x.shape);
+      return result;
+    };
+    FlatDenseSpec const flat{spec};
+    return check_linear_layer<T>(linear, world, self, flat, tessera::detail::text("flattened dense to ", c.outputs));
+  }
   linear.same_order_forward = linear.same_order_backward = !cuts_channels(linear.input);
   check_linear_layer<T>(linear, world, self, spec,
                         tessera::detail::text("dense to ", c.outputs, ", stationary ", static_cast<int>(c.stationary)));
@@ -51,9 +81,11 @@ Case draw_case(std::int64_t ranks) {
   Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   Shape shape = draw_shape(counts, space);
   // Mostly the one position that flatten leaves, with many channels.
-  if (draw(0, 2, "one position (0, 1)") < 2) shape = {shape.sample, 1, 1, 1, draw(1, 60, "channels")};
+  c.flat = draw(0, 1, "flattened") == 1;
+  if (!c.flat && draw(0, 2, "one position (0, 1)") < 2) shape = {shape.sample, 1, 1, 1, draw(1, 60, "channels")};
   c.outputs = draw(1, 20, "outputs");
-  while (shape.volume() * c.outputs > 20000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
+  while (shape.volume() * c.outputs > 20000 && shape.sample * shape.channel > 1)
+    (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
   c.stationary = static_cast<Stationary>(draw(0, 3, "stationary (automatic, x, y, w)"));
   if (c.stationary == Stationary::w && !is_product(counts.channel)) c.stationary = Stationary::automatic;
   c.linear.draw_rest(shape, counts);
@@ -71,6 +103,7 @@ void distributed_equals_serial(std::string const& name) {
         Case const c = draw_case(world.size());
         coverage.begin_case();
         coverage.count_decomposition(c.linear.input, c.linear.input);
+        coverage.count("flattened", c.flat);
         coverage.count("channels cut", cuts_channels(c.linear.input), world.size() > 1);
         check<T>(c, world, self);
       },

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "tessera/op/conv.hpp"
 #include "tessera/op/depthwise.hpp"
@@ -51,6 +52,19 @@ Tile<T> from_channel(Tile<T> tile, std::int64_t first) {
 /// The channels of a box that lie in `part`, counted from its first.
 inline Box from_channel(Box box, Interval part) {
   box.axis[4] = shifted(intersect(box.axis[4], part), -part.begin);
+  return box;
+}
+
+/// The same cells with samples and width changed over. Kernels run along the width, and behind a flatten there are many
+/// samples of one position each.
+template <class T>
+Tile<T> with_samples_along_width(Tile<T> tile) {
+  std::swap(tile.origin[0], tile.origin[3]);
+  std::swap(tile.stride[0], tile.stride[3]);
+  return tile;
+}
+inline Box with_samples_along_width(Box box) {
+  std::swap(box.axis[0], box.axis[3]);
   return box;
 }
 
