@@ -41,7 +41,8 @@ class FlatDense : public Layer<T, Space> {
                              ParameterSpec{"weight",
                                            {outputs_, in.channel, in.depth, in.height, in.width},
                                            {2, 3, 4, 1, 0},
-                                           Initial::glorot(inputs, outputs_)},
+                                           Initial::glorot(inputs, outputs_),
+                                           {outputs_, inputs}},
                              std::vector<Interval>{{0, outputs_}, own.axis[4], own.axis[1], own.axis[2], own.axis[3]},
                              replicas);
     if (spec.bias)
