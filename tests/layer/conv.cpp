@@ -296,3 +296,63 @@ TEST_CASE("case 9: halos of consecutive steps do not mix") {
   CHECK(holds);
   driver.expect_clean();
 }
+
+TEST_CASE("case 10: padding modes hold at the global border alone, on both sides, along every axis") {
+  auto const world = world_ranks();
+  for (Padding mode : {Padding::circular, Padding::reflect, Padding::replicate})
+    for (int axis = 0; axis < 3; ++axis)
+      for (Window const& window : {Window{3, 1, 1, 1, 1}, Window{2, 1, 1, 0, 1}, Window{2, 1, 1, 1, 0}}) {
+        Case c;
+        c.windows[static_cast<std::size_t>(axis)] = window;
+        c.padding = mode;
+        c.x = {2, 4, 3, 5, 2};
+        Counts counts;
+        counts[space_in_order[static_cast<std::size_t>(axis)]] = world.size();
+        c.linear.input = Partition(Grid(counts), c.x);
+        check_named(c);
+      }
+  // Reflection is judged by the global extent, however narrow the blocks are.
+  Case narrow = along_width(8, {7, 1, 1, 7, 7});
+  narrow.padding = Padding::reflect;
+  check_named(narrow);
+}
+
+TEST_CASE("circular padding may be wider than the extent") {
+  Case c = along_width(3, {9, 1, 1, 7, 8});
+  c.padding = Padding::circular;
+  check_named(c);
+}
+
+TEST_CASE("what cannot be is refused by name on every rank, before anything moves") {
+  auto const world = world_ranks();
+  RankGrid<AnySplit> const ranks(world, Counts{.channel = world.size()});
+  Partition const input(ranks.grid(), {1, 1, 1, 9, 6});
+  auto const bind = [&](auto const& spec) { Driver<double>(ranks, input, spec); };
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(4, groups(4))),
+                       "conv1: the groups must divide the input and the output channels, but 4 groups were asked of 6 "
+                       "and 4",
+                       Error);
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(4, groups(0))),
+                       "conv1: the groups must divide the input and the output channels, but 0 groups were asked of 6 "
+                       "and 4",
+                       Error);
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(4, padding(9), Padding::reflect)),
+                       "conv1: reflect padding must be less than the extent, but along width it is 9 and 9 of 9; use "
+                       "less padding or another mode",
+                       Error);
+  CHECK_THROWS_WITH_AS(bind(conv1d<12>(4, padding(1))),
+                       "conv1: the kernel must fit into the padded input, but along width it covers 12 cells of 9 + 1 "
+                       "+ 1; use a smaller kernel or more padding",
+                       Error);
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(0)), "conv1: the number of output channels must be at least 1, it is 0", Error);
+  if (world.size() == 1) return;
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(6, groups(2), Stationary::x)),
+                       "conv1: with groups, its outputs stay where they are; leave the choice out", Error);
+  if (world.size() == 2 || world.size() == 3)
+    CHECK_THROWS_WITH_AS(bind(conv1d<3>(6, Stationary::w)),
+                         tessera::detail::text("conv1: stationary weights need a number of channel blocks that is a "
+                                               "product, but it is ",
+                                               world.size(), "; keep x or y stationary")
+                             .c_str(),
+                         Error);
+}
