@@ -160,6 +160,18 @@ class Driver {
     std::vector<double> const part = shard_of(p, whole);
     p.set(std::vector<T>(part.begin(), part.end()));
   }
+  /// The whole parameter's gradient, on every rank: each shard once. Collective over `ranks`, all of the layer's.
+  std::vector<double> whole_gradient(std::string const& ending, Communicator<Mpi> const& ranks) {
+    Parameter<T, Host>& p = find(ending);
+    std::vector<double> whole(static_cast<std::size_t>(p.whole_count()), 0.0);
+    if (p.counted_here()) {
+      std::vector<double> const part = gradient(ending);
+      std::size_t next = 0;
+      for_each_in_shard(p, [&](std::size_t i) { whole[i] = part.at(next++); });
+    }
+    ranks.all_reduce(whole.data(), p.whole_count());
+    return whole;
+  }
   /// Compares the gradient of this rank's shard with the whole parameter's.
   void expect_gradient(std::string const& what, std::string const& ending, std::vector<double> const& whole,
                        std::vector<double> const& bounds) {
@@ -230,19 +242,23 @@ class Driver {
     return *found;
   }
 
-  /// The elements of a whole parameter, in PyTorch's order, that lie in this rank's shard.
-  static std::vector<double> shard_of(Parameter<T, Host> const& p, std::vector<double> const& whole) {
+  /// visit(i) for the elements of the whole parameter, in PyTorch's order, that lie in this rank's shard.
+  template <class Visit>
+  static void for_each_in_shard(Parameter<T, Host> const& p, Visit visit) {
     auto const& shape = p.shape();
-    expect(static_cast<std::int64_t>(whole.size()) == p.whole_count(),
-           tessera::detail::text(p.name(), " has ", p.whole_count(), " elements, but ", whole.size(), " are given"));
-    std::vector<double> part;
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-      auto rest = static_cast<std::int64_t>(i);
+    for (std::int64_t i = 0; i < p.whole_count(); ++i) {
+      std::int64_t rest = i;
       bool inside = true;
       for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
         inside = inside && p.shard()[axis].contains(rest % shape[axis]);
-      if (inside) part.push_back(whole[i]);
+      if (inside) visit(static_cast<std::size_t>(i));
     }
+  }
+  static std::vector<double> shard_of(Parameter<T, Host> const& p, std::vector<double> const& whole) {
+    expect(static_cast<std::int64_t>(whole.size()) == p.whole_count(),
+           tessera::detail::text(p.name(), " has ", p.whole_count(), " elements, but ", whole.size(), " are given"));
+    std::vector<double> part;
+    for_each_in_shard(p, [&](std::size_t i) { part.push_back(whole[i]); });
     return part;
   }
 

@@ -66,7 +66,7 @@ class Driven {
   template <class Spec>
   Driven(RankGrid<All> const& ranks, Array const& x, Spec const& spec, std::vector<Array> const& parameters = {})
       : ranks_(ranks), input_(ranks.grid(), shape_of(x)), driver_(ranks, input_, spec) {
-    for (std::size_t i = 0; i < parameters.size(); ++i) driver_.set(endings[i], parameters[i].values);
+    for (std::size_t i = 0; i < parameters.size(); ++i) driver_.set_shard(endings[i], parameters[i].values);
   }
 
   Driven& forward(Array const& x, Mode mode = Mode::training) {
@@ -80,7 +80,7 @@ class Driven {
 
   std::vector<double> y() const { return whole(driver_.y(), ranks_.world()); }
   std::vector<double> dx() const { return whole(driver_.dx(), ranks_.world()); }
-  std::vector<double> gradient(std::size_t i) { return driver_.gradient(endings[i]); }
+  std::vector<double> gradient(std::size_t i) { return driver_.whole_gradient(endings[i], ranks_.world()); }
   std::vector<double> buffer(std::string const& ending) {
     std::vector<double> found;
     driver_.layer().for_each_buffer([&](std::string const& name, std::vector<double>& values) {
@@ -98,20 +98,22 @@ class Driven {
 };
 
 /// check(case, ranks, T()) for all cases of a file, in double and float, on each decomposition for this number of
-/// ranks.
+/// ranks, and on `more`.
 template <class Check>
-void for_each_case(std::string const& file, Check check) {
+void for_each_case(std::string const& file, Check check, std::vector<Counts> const& more = {}) {
   auto const world = Communicator<Mpi>::borrow(MPI_COMM_WORLD);
   std::vector<Counts> splits{{}};
   if (world.size() == 4) splits = {{.depth = 2, .width = 2}, {.sample = 2, .height = 2}};
   REQUIRE((world.size() == 1 || world.size() == 4));
+  for (Counts const& counts : more)
+    if (counts.product() == world.size()) splits.push_back(counts);
   auto const cases = read_fixture(file);
   RankGrid<All> const first(world, splits.front());
   for (Counts const& counts : splits) {
     RankGrid<All> const ranks(first, counts);
     for (FixtureCase const& c : cases) {
       INFO(c.name << ", split sample=" << counts.sample << " depth=" << counts.depth << " height=" << counts.height
-                  << " width=" << counts.width);
+                  << " width=" << counts.width << " channel=" << counts.channel);
       check(c, ranks, double());
       check(c, ranks, float());
     }
