@@ -109,8 +109,7 @@ TEST_CASE("transposed convolutions agree with PyTorch") {
                      inputs = static_cast<double>(w[0] / spec.groups);
         for (Stationary const kept : choices(spec.groups, ranks.grid().counts().channel)) {
           spec.set(kept);
-          check_linear<decltype(t)>(c, ranks, spec, taps * inputs + 1 + parts,
-                                    taps * static_cast<double>(w[1]) + parts,
+          check_linear<decltype(t)>(c, ranks, spec, taps * inputs + 1 + parts, taps * static_cast<double>(w[1]) + parts,
                                     product(c["y"].shape) / static_cast<double>(out) + parts);
         }
       },
