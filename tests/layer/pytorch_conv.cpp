@@ -21,7 +21,7 @@ using namespace tessera::test;
 
 namespace {
 
-std::vector<Counts> const channel_cuts{{.channel = 2, .width = 2}, {.channel = 4}};
+std::vector<Counts> const channel_cuts{{.channel = 2, .width = 2}, {.channel = 4}, {.sample = 2, .channel = 2}};
 
 /// What may be stationary: with groups there is no choice, and weights need a product of blocks.
 std::vector<Stationary> choices(std::int64_t groups, std::int64_t channel_blocks) {

@@ -303,7 +303,7 @@ void check_plans(MixingCase const& c, auto const& op) {
   dy.expect_equal("dy", moved.dy);
 }
 
-/// How one axis is decomposed does not matter where channels are cut: own space times channels that are not owned.
+/// Channels alone are cut: `x_moved` channels of inputs and `y_moved` of outputs travel, at every position.
 void check_stationary(Stationary kept, std::int64_t blocks, std::int64_t ins, std::int64_t outs, std::int64_t x_moved,
                       std::int64_t y_moved) {
   Shape const shape{3, 2, 4, 5, ins};

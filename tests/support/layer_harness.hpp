@@ -160,16 +160,25 @@ class Driver {
     std::vector<double> const part = shard_of(p, whole);
     p.set(std::vector<T>(part.begin(), part.end()));
   }
-  /// The whole parameter's gradient, on every rank: each shard once. Collective over `ranks`, all of the layer's.
+  /// The whole parameter's gradient, on every rank. Each element must be counted by one rank, and have the same
+  /// gradient on all that hold it. Collective over `ranks`, all of the layer's.
   std::vector<double> whole_gradient(std::string const& ending, Communicator<Mpi> const& ranks) {
     Parameter<T, Host>& p = find(ending);
-    std::vector<double> whole(static_cast<std::size_t>(p.whole_count()), 0.0);
+    std::vector<double> const part = gradient(ending);
+    std::vector<double> whole(static_cast<std::size_t>(p.whole_count()), 0.0), counted(whole);
     if (p.counted_here()) {
-      std::vector<double> const part = gradient(ending);
       std::size_t next = 0;
-      for_each_in_shard(p, [&](std::size_t i) { whole[i] = part.at(next++); });
+      for_each_in_shard(p, [&](std::size_t i) {
+        whole[i] = part.at(next++);
+        counted[i] = 1.0;
+      });
     }
     ranks.all_reduce(whole.data(), p.whole_count());
+    ranks.all_reduce(counted.data(), p.whole_count());
+    for (double const ranks_that_count : counted)
+      expect(ranks_that_count == 1.0, tessera::detail::text(ranks_that_count, " ranks count an element of ", ending));
+    note(
+        [&] { expect_values("shard of d" + ending, part, shard_of(p, whole), std::vector<double>(part.size(), 0.0)); });
     return whole;
   }
   /// Compares the gradient of this rank's shard with the whole parameter's.

@@ -80,7 +80,11 @@ class Driven {
 
   std::vector<double> y() const { return whole(driver_.y(), ranks_.world()); }
   std::vector<double> dx() const { return whole(driver_.dx(), ranks_.world()); }
-  std::vector<double> gradient(std::size_t i) { return driver_.whole_gradient(endings[i], ranks_.world()); }
+  std::vector<double> gradient(std::size_t i) {
+    auto const whole = driver_.whole_gradient(endings[i], ranks_.world());
+    driver_.expect_clean();
+    return whole;
+  }
   std::vector<double> buffer(std::string const& ending) {
     std::vector<double> found;
     driver_.layer().for_each_buffer([&](std::string const& name, std::vector<double>& values) {
