@@ -10,7 +10,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -116,14 +118,15 @@ Volume expected(Partition const& has, AllNeeds const& needs, Padding padding) {
 
 /// The hull of the cells that outputs [b, e) of a window read, tap by tap.
 Cells reads(Window const& w, Cells const& outputs) {
-  std::int64_t least = 0, most = -1;
+  if (outputs.empty()) return {};
+  std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = std::numeric_limits<std::int64_t>::min();
   for (std::int64_t const o : outputs)
     for (std::int64_t j = 0; j < w.kernel; ++j) {
       std::int64_t const g = o * w.stride - w.low + w.dilation * j;
-      least = most < least ? g : smaller(least, g);
+      least = smaller(least, g);
       most = larger(most, g);
     }
-  return outputs.empty() ? Cells{} : range(least, most + 1);
+  return range(least, most + 1);
 }
 
 /// Those of m outputs whose windows, as far as they span, meet the cells.
