@@ -44,17 +44,18 @@ using Cells = std::vector<std::int64_t>;
 /// What the blocks along one axis need, one after the other.
 using Needs = std::vector<Cells>;
 
-/// Sums over the coordinates of one axis.
-struct Sums {
-  std::int64_t needed = 0, own = 0, boxes = 0, own_boxes = 0, owners = 0, own_owners = 0;
+/// Of one block along one axis: needed cells and those of them that are its own, the cells of its own that all blocks
+/// need, boxes and owners.
+struct Counted {
+  std::int64_t needed = 0, own = 0, given = 0, boxes = 0, own_boxes = 0, owners = 0, own_owners = 0;
 };
 
-Sums count(Blocks const& blocks, Needs const& needs, Padding padding) {
+std::vector<Counted> count(Blocks const& blocks, Needs const& needs, Padding padding) {
   std::int64_t const n = blocks.extent();
   std::vector<std::int64_t> owner(static_cast<std::size_t>(n), -1);
   for (std::int64_t i = 0; i < blocks.parts(); ++i)
     for (std::int64_t g = blocks[i].begin; g < blocks[i].end; ++g) owner[static_cast<std::size_t>(g)] = i;
-  Sums sums;
+  std::vector<Counted> all(needs.size());
   for (std::size_t i = 0; i < needs.size(); ++i) {
     auto const self = static_cast<std::int64_t>(i);
     std::set<std::pair<std::int64_t, std::int64_t>> boxes;
@@ -68,15 +69,16 @@ Sums count(Blocks const& blocks, Needs const& needs, Padding padding) {
       owners.insert(who);
       // The cell that is repeated beyond the border travels once.
       if (padding == Padding::replicate && piece != 0 && !begins) continue;
-      ++sums.needed;
-      sums.own += who == self ? 1 : 0;
+      ++all[i].needed;
+      all[i].own += who == self ? 1 : 0;
+      ++all[static_cast<std::size_t>(who)].given;
     }
-    sums.boxes += static_cast<std::int64_t>(boxes.size());
-    sums.own_boxes += std::count_if(boxes.begin(), boxes.end(), [&](auto const& box) { return box.first == self; });
-    sums.owners += static_cast<std::int64_t>(owners.size());
-    sums.own_owners += owners.contains(self) ? 1 : 0;
+    all[i].boxes = static_cast<std::int64_t>(boxes.size());
+    all[i].own_boxes = std::count_if(boxes.begin(), boxes.end(), [&](auto const& box) { return box.first == self; });
+    all[i].owners = static_cast<std::int64_t>(owners.size());
+    all[i].own_owners = owners.contains(self) ? 1 : 0;
   }
-  return sums;
+  return all;
 }
 
 Cells range(std::int64_t begin, std::int64_t end) {
@@ -102,18 +104,48 @@ AllNeeds owned(Partition const& partition) {
   return needs;
 }
 
-Volume expected(Partition const& has, AllNeeds const& needs, Padding padding) {
-  Sums all{1, 1, 1, 1, 1, 1};
-  for (AxisId axis : rank_order) {
-    Sums const one = count(has.blocks(axis), needs[static_cast<std::size_t>(axis)], padding);
-    all.needed *= one.needed;
-    all.own *= one.own;
-    all.boxes *= one.boxes;
-    all.own_boxes *= one.own_boxes;
-    all.owners *= one.owners;
-    all.own_owners *= one.own_owners;
+/// An exchange, as it is counted.
+struct Flow {
+  std::array<std::vector<Counted>, axis_count> axes;
+
+  Volume all() const {
+    std::int64_t const own = product(&Counted::own), own_boxes = product(&Counted::own_boxes),
+                       own_owners = product(&Counted::own_owners);
+    return {product(&Counted::needed) - own, product(&Counted::boxes) - own_boxes,
+            product(&Counted::owners) - own_owners};
   }
-  return {all.needed - all.own, all.boxes - all.own_boxes, all.owners - all.own_owners};
+  /// What one rank receives, and what it receives when the exchange runs backwards.
+  std::int64_t received(Coordinates const& at) const {
+    return product(at, &Counted::needed) - product(at, &Counted::own);
+  }
+  std::int64_t received_back(Coordinates const& at) const {
+    return product(at, &Counted::given) - product(at, &Counted::own);
+  }
+
+ private:
+  std::int64_t product(std::int64_t Counted::*what) const {
+    std::int64_t all = 1;
+    for (auto const& blocks : axes) {
+      std::int64_t sum = 0;
+      for (Counted const& block : blocks) sum += block.*what;
+      all *= sum;
+    }
+    return all;
+  }
+  std::int64_t product(Coordinates const& at, std::int64_t Counted::*what) const {
+    std::int64_t all = 1;
+    for (std::size_t a = 0; a < axes.size(); ++a) all *= axes[a][static_cast<std::size_t>(at.at[a])].*what;
+    return all;
+  }
+};
+
+Flow expected(Partition const& has, AllNeeds const& needs, Padding padding) {
+  Flow flow;
+  for (AxisId axis : rank_order) {
+    auto const a = static_cast<std::size_t>(axis);
+    flow.axes[a] = count(has.blocks(axis), needs[a], padding);
+  }
+  return flow;
 }
 
 /// The hull of the cells that outputs [b, e) of a window read, tap by tap.
@@ -147,7 +179,7 @@ Cells hull_of(Cells const& a, Cells const& b) {
 /// What a layer moves, over all ranks, by plan: inputs forward, partial outputs forward, errors backward. What is
 /// folded back is what came.
 struct Moved {
-  Volume x, y, dy;
+  Flow x, y, dy;
   bool folds = false, moves_outputs = false;
 };
 
@@ -301,9 +333,9 @@ void check_plans(MixingCase const& c, auto const& op) {
     dy.add(bound.dy_plan);
   }
   Moved const moved = expected(c, out, roles);
-  x.expect_equal("x", moved.x);
-  y.expect_equal("y", moved.y);
-  dy.expect_equal("dy", moved.dy);
+  x.expect_equal("x", moved.x.all());
+  y.expect_equal("y", moved.y.all());
+  dy.expect_equal("dy", moved.dy.all());
 }
 
 /// Channels alone are cut: `x_moved` channels of inputs and `y_moved` of outputs travel, at every position.
@@ -374,8 +406,8 @@ TEST_CASE("plans of pools move what the formulas say, on up to 512 ranks") {
       for (Cells& cells : along(x_needs, axis)) cells = reads(c.windows[i], cells);
       for (Cells& cells : along(dy_needs, axis)) cells = readers(c.windows[i], cells, out.shape()[axis]);
     }
-    x.expect_equal("x", expected(input, x_needs, Padding::zeros));
-    dy.expect_equal("dy", expected(out, dy_needs, Padding::zeros));
+    x.expect_equal("x", expected(input, x_needs, Padding::zeros).all());
+    dy.expect_equal("dy", expected(out, dy_needs, Padding::zeros).all());
   });
 }
 
@@ -394,6 +426,7 @@ TEST_CASE("cut channels: what moves is own space times channels that are read or
 
 TEST_CASE("what layers say of their messages adds up to the formulas") {
   auto const world = world_ranks();
+  Coverage coverage("described volumes", world.size());
   distributed_property(
       "described volume",
       [&] {
@@ -403,21 +436,37 @@ TEST_CASE("what layers say of their messages adds up to the formulas") {
         Counts const counts = draw_counts(world.size(), space, ChannelCuts::yes);
         MixingCase const c = draw_mixing(kind, counts, draw_shape(counts, space), space);
         bool const needs_dx = draw(0, 3, "a data gradient (1-3)") > 0;
+        coverage.begin_case();
+        coverage.count_decomposition(c.input, c.input);
+        coverage.count("padding mode", c.padding != Padding::zeros);
+        coverage.count("channels cut", cuts_channels(c.input), world.size() > 1);
         RankGrid<AnySplit> const ranks(world, counts);
         c.with_spec([&](auto const& spec) {
           Driver<double> driver(ranks, c.input, spec);
           std::vector<LayerInfo> info;
           driver.layer().describe(c.input, needs_dx, info);
-          std::int64_t const there = ranks.world().all_reduce(info.at(0).halo_cells),
-                             back = ranks.world().all_reduce(info.at(0).halo_cells_back);
+          std::int64_t const there = info.at(0).halo_cells, back = info.at(0).halo_cells_back;
+          std::int64_t const all_there = ranks.world().all_reduce(there), all_back = ranks.world().all_reduce(back);
           Partition const out = driver.layer().output(c.input);
-          std::int64_t forward = 0, backward = 0;
+          Coordinates const at = ranks.coordinates();
+          std::int64_t forward = 0, backward = 0, all_forward = 0, all_backward = 0;
           if constexpr (requires { spec.template op<double, Host>(c.input.shape()); }) {
             auto const op = spec.template op<double, Host>(c.input.shape());
             Moved const moved = expected(c, out, op.roles("layer", c.input, out));
-            forward = moved.x.cells + (moved.moves_outputs ? moved.y.cells : 0);
-            if (needs_dx || moved.moves_outputs || c.kind == Mixing::transposed) backward = moved.dy.cells;
-            if (needs_dx && moved.folds) backward += moved.x.cells;
+            forward = moved.x.received(at);
+            all_forward = moved.x.all().cells;
+            if (moved.moves_outputs) {
+              forward += moved.y.received_back(at);
+              all_forward += moved.y.all().cells;
+            }
+            if (needs_dx || moved.moves_outputs || c.kind == Mixing::transposed) {
+              backward = moved.dy.received(at);
+              all_backward = moved.dy.all().cells;
+            }
+            if (needs_dx && moved.folds) {
+              backward += moved.x.received_back(at);
+              all_backward += moved.x.all().cells;
+            }
           } else {  // every block with cells makes parts of all outputs of its samples
             AllNeeds makes = owned(out);
             for (AxisId axis : {AxisId::depth, AxisId::height, AxisId::width, AxisId::channel}) {
@@ -425,14 +474,22 @@ TEST_CASE("what layers say of their messages adds up to the formulas") {
               for (std::size_t i = 0; i < cells.size(); ++i)
                 along(makes, axis)[i] = cells[i].empty() ? Cells{} : range(0, out.shape()[axis]);
             }
-            forward = backward = expected(out, makes, Padding::zeros).cells;
+            Flow const partial = expected(out, makes, Padding::zeros);
+            forward = partial.received_back(at);
+            backward = partial.received(at);
+            all_forward = all_backward = partial.all().cells;
           }
+          auto const text = [&](std::int64_t a, std::int64_t b, std::int64_t x, std::int64_t y) {
+            return tessera::detail::text(a, " and ", b, " cells are said to move, expected ", x, " and ", y, "\n  in ",
+                                         c.text());
+          };
           together([&] {
-            expect(there == forward && back == backward,
-                   tessera::detail::text(there, " and ", back, " cells are said to move, expected ", forward, " and ",
-                                         backward, "\n  in ", c.text()));
+            expect(there == forward && back == backward, "here: " + text(there, back, forward, backward));
+            expect(all_there == all_forward && all_back == all_backward,
+                   "in all: " + text(all_there, all_back, all_forward, all_backward));
           });
         });
       },
       MPI_COMM_WORLD);
+  coverage.report(world.rank());
 }
