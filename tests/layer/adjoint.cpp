@@ -73,6 +73,7 @@ void check(MixingCase const& c, Spec const& spec, RankGrid<AnySplit> const& worl
     for (Window const& window : c.windows) images *= 1 + std::abs(window.low) + std::abs(window.high);
     std::int64_t const roundings = 2 * (weights * images + in.volume() + out.volume() + ranks.size() + 4);
     double const bound = gamma_n<double>(roundings) * most;
+    expect(std::isfinite(forward), "y has cells that nobody wrote\n  in " + c.text());
     expect(near(forward, backward, bound),
            tessera::detail::text("<A x, y> is ", forward, " but <x, A' y> is ", backward, ", allowed difference ",
                                  bound, "\n  in ", c.text()));
