@@ -196,7 +196,7 @@ void check(Case const& c, RankGrid<AnySplit> const& world) {
 Case draw_case(std::int64_t ranks) {
   Case c;
   std::int64_t const space = draw(1, 3, "spatial axes");
-  Counts const counts = draw_counts(ranks, space);
+  Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   Shape shape = draw_shape(counts, space);
   while (shape.volume() > 6000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
   c.input = draw_partition(shape, counts);
@@ -223,6 +223,7 @@ void distributed_equals_serial(std::string const& name) {
         Case const c = draw_case(world.size());
         coverage.begin_case();
         coverage.count_decomposition(c.input, c.input);
+        coverage.count("channels cut", cuts_channels(c.input), world.size() > 1);
         coverage.count("global statistics", c.statistics == Statistics::global);
         coverage.count("space statistics", c.statistics == Statistics::space);
         coverage.count("local statistics", c.statistics == Statistics::local);
