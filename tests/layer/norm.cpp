@@ -111,8 +111,8 @@ struct Subject {
       try {
         driver.forward(input, x, pass);
       } catch (Error const& error) {
-        refused = std::string(error.what()).find("needs more than one value per channel of a sample") !=
-                  std::string::npos;
+        refused =
+            std::string(error.what()).find("needs more than one value per channel of a sample") != std::string::npos;
       }
       together([&] { expect(refused, "one value per channel must be refused on every rank"); });
       return;
@@ -386,7 +386,8 @@ void check_exact(char const* name, Shape const& shape, Counts const& counts, Spe
   CHECK(count[0] >= 1e6L);
   CHECK(worst <= 1e-5);
   if (x_high > x_low) {
-    double const found = std::pow((x_high - x_low) / (high - low), 2) - 1e-5, expected = static_cast<double>(variance[0]);
+    double const found = std::pow((x_high - x_low) / (high - low), 2) - 1e-5,
+                 expected = static_cast<double>(variance[0]);
     CHECK(std::abs(found - expected) <= 1e-4 * expected);
   }
   if (running_values > 0)

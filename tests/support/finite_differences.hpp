@@ -14,9 +14,9 @@
 
 namespace tessera::test {
 
-/// Compares the gradients of a layer in double with central differences of L = sum of dy y, for a few cells of x and for
-/// every element of the parameters named: relative 1e-6 of the largest gradient of that kind. `pass` must be such that
-/// a second forward pass computes the same.
+/// Compares the gradients of a layer in double with central differences of L = sum of dy y, for a few cells of x and
+/// for every element of the parameters named: relative 1e-6 of the largest gradient of that kind. `pass` must be such
+/// that a second forward pass computes the same.
 inline void expect_finite_differences(Driver<double>& driver, Ranks const& ranks, Partition const& input,
                                       HostTensor const& x, HostTensor const& dy, Pass const& pass,
                                       std::vector<std::pair<std::string, std::vector<double>>> parameters = {},
@@ -25,9 +25,8 @@ inline void expect_finite_differences(Driver<double>& driver, Ranks const& ranks
     driver.forward(input, at, pass);
     double sum = 0.0;
     auto const& y = driver.y();
-    for_each_cell(y.owned(), [&](auto n, auto d, auto h, auto w, auto c) {
-      sum += y(n, d, h, w, c) * dy.at(n, d, h, w, c);
-    });
+    for_each_cell(y.owned(),
+                  [&](auto n, auto d, auto h, auto w, auto c) { sum += y(n, d, h, w, c) * dy.at(n, d, h, w, c); });
     return ranks.world().all_reduce(sum);
   };
   driver.forward(input, x, pass);

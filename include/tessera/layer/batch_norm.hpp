@@ -87,9 +87,9 @@ class BatchNorm : public Layer<T, Space> {
       staging_[2 * count + i] = static_cast<T>(1.0 / std::sqrt(variance_[c] + options_.epsilon));
     }
     upload(staging_.data(), tables_.data(), 3 * own.size());
-    for_each_position("tessera::batch_norm", space_, y.owned(),
-                      op::Normalise<T>{x.tile(), y.tile(), scale(own), affine_.scale() + own.begin,
-                                       affine_.shift() + own.begin});
+    for_each_position(
+        "tessera::batch_norm", space_, y.owned(),
+        op::Normalise<T>{x.tile(), y.tile(), scale(own), affine_.scale() + own.begin, affine_.shift() + own.begin});
   }
 
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const&, Shard<T, Space> const& dy,
@@ -117,8 +117,8 @@ class BatchNorm : public Layer<T, Space> {
     T* const shares = tables_.data() + 3 * own.size();
     upload(staging_.data(), shares, 2 * own.size());
     for_each_position("tessera::batch_norm", space_, dx->owned(),
-                      op::NormaliseBackward<T>{x.tile(), dy.tile(), dx->tile(), scale(own),
-                                               affine_.scale() + own.begin, shares, shares + own.size(), accumulate});
+                      op::NormaliseBackward<T>{x.tile(), dy.tile(), dx->tile(), scale(own), affine_.scale() + own.begin,
+                                               shares, shares + own.size(), accumulate});
   }
 
   void for_each_parameter(std::function<void(Parameter<T, Space>&)> const& visit) override {

@@ -11,7 +11,7 @@
 
 #include "tessera/comm/ranks.hpp"
 #include "tessera/layer/parameter.hpp"
-#include "tessera/op/norm.hpp"
+#include "tessera/op/reduce.hpp"
 #include "tessera/tensor/run.hpp"
 
 namespace tessera {
@@ -24,13 +24,12 @@ class ChannelAffine {
   ChannelAffine(Ranks const& ranks, std::string const& name, std::int64_t channels, bool learnt) : channels_(channels) {
     if (!learnt) return;
     for (auto const& [word, start] : {std::pair("weight", 1.0), std::pair("bias", 0.0)})
-      learnt_.push_back(Parameter<T, Space>::replicated(name + "." + word,
-                                                        {word, {channels}, {0}, Initial::value(start)}, ranks));
+      learnt_.push_back(
+          Parameter<T, Space>::replicated(name + "." + word, {word, {channels}, {0}, Initial::value(start)}, ranks));
   }
 
   void allocate() {
     staging_.resize(static_cast<std::size_t>(channels_));
-    sums_.grow(channels_);
     if (learns()) return;
     given_.grow(2 * channels_);
     fill_flat(space_, given_.data(), channels_, T(1));
@@ -52,8 +51,8 @@ class ChannelAffine {
   /// Adds to the gradients of some channels: sums of dy times the normalised x, and of dy.
   void add_to_gradients(Interval channels, double const* scale_sums, double const* shift_sums) {
     if (!learns()) return;
-    add_to(learnt_[0], channels, scale_sums);
-    add_to(learnt_[1], channels, shift_sums);
+    add_(space_, learnt_[0].gradient() + channels.begin, scale_sums, channels.size());
+    add_(space_, learnt_[1].gradient() + channels.begin, shift_sums, channels.size());
   }
 
   void for_each_parameter(std::function<void(Parameter<T, Space>&)> const& visit) {
@@ -63,20 +62,12 @@ class ChannelAffine {
  private:
   using Host = Kokkos::DefaultHostExecutionSpace;
 
-  void add_to(Parameter<T, Space> const& parameter, Interval channels, double const* sums) {
-    for (std::int64_t c = 0; c < channels.size(); ++c) staging_[static_cast<std::size_t>(c)] = static_cast<T>(sums[c]);
-    copy_flat<Space, Host, T>(sums_.data(), staging_.data(), channels.size());
-    run("tessera::channel_affine", space_, channels.size(),
-        op::AddTo<T>{parameter.gradient() + channels.begin, sums_.data()});
-    space_.fence("tessera::ChannelAffine");
-  }
-
   std::int64_t channels_;
   Space space_;
   std::vector<Parameter<T, Space>> learnt_;  ///< scale and shift, or nothing
   Storage<T, Space> given_;                  ///< what stands for them: ones, then zeros
-  Storage<T, Space> sums_;
   std::vector<T> staging_;
+  op::AddFromHost<T, Space> add_;
 };
 
 }  // namespace tessera

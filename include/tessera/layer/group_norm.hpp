@@ -108,8 +108,9 @@ class GroupNorm : public Layer<T, Space> {
     });
     upload(staging_.data(), tables_.data(), 3 * cells);
     std::int64_t const first = own[AxisId::channel].begin;
-    for_each_position("tessera::group_norm", space_, y.owned(),
-                      op::Normalise<T>{x.tile(), y.tile(), scale(own), affine_.scale() + first, affine_.shift() + first});
+    for_each_position(
+        "tessera::group_norm", space_, y.owned(),
+        op::Normalise<T>{x.tile(), y.tile(), scale(own), affine_.scale() + first, affine_.shift() + first});
   }
 
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const&, Shard<T, Space> const& dy,
@@ -229,9 +230,8 @@ class GroupNorm : public Layer<T, Space> {
     staged_mean_.resize(tables(own));
     for_each_entry(own, [&](std::size_t at, std::size_t group, std::int64_t) { staged_mean_[at] = mean_[group]; });
     upload(staged_mean_.data(), device_mean_.data(), staged_mean_.size());
-    mean_over(own,
-              sums_.by_sample(space_, own, width, op::ChannelSquares<T>{x.tile(), device_mean_.data(), rows(own)}), n,
-              variance_);
+    mean_over(own, sums_.by_sample(space_, own, width, op::ChannelSquares<T>{x.tile(), device_mean_.data(), rows(own)}),
+              n, variance_);
   }
 
   /// One of the ranks that share samples speaks for all of them.
@@ -320,9 +320,9 @@ struct LayerNormSpec {
 inline GroupNormSpec group_norm(std::int64_t groups, GroupNormOptions const& options = {}) { return {groups, options}; }
 
 /// The same with a group for each channel; optionally with running statistics, which inference then uses.
-/// Shape: unchanged. Moves: as group_norm; with running statistics, two doubles per channel among all ranks in training.
-/// Fails: if a channel has one value in space and is measured, or epsilon is not positive.
-/// Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016.
+/// Shape: unchanged. Moves: as group_norm; with running statistics, two doubles per channel among all ranks in
+/// training. Fails: if a channel has one value in space and is measured, or epsilon is not positive. Source: Ulyanov,
+/// Vedaldi and Lempitsky, "Instance Normalization", 2016.
 inline InstanceNormSpec instance_norm(InstanceNormOptions const& options = {}) { return {options}; }
 
 /// The same with one group: all channels and all of space of a sample, with a scale and a shift per channel.

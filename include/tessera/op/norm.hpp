@@ -104,8 +104,8 @@ struct Normalise {
   }
 };
 
-/// dx = r (gamma dy - share - normalised x * share_x): the shares, in tables like the scale's, are the means of gamma dy
-/// and of gamma dy times normalised x over the values that were measured together; 0 if statistics were given.
+/// dx = r (gamma dy - share - normalised x * share_x): the shares, in tables like the scale's, are the means of gamma
+/// dy and of gamma dy times normalised x over the values that were measured together; 0 if statistics were given.
 template <class T>
 struct NormaliseBackward {
   Tile<T const> x;
@@ -131,14 +131,6 @@ struct NormaliseBackward {
       out[c] = accumulate == Accumulate::add ? out[c] + value : value;
     }
   }
-};
-
-/// target += source over flat arrays.
-template <class T>
-struct AddTo {
-  T* target;
-  T const* source;
-  TESSERA_HD void operator()(std::int64_t i) const { target[i] += source[i]; }
 };
 
 }  // namespace tessera::op

@@ -94,4 +94,32 @@ class Sums {
   std::vector<double> host_;
 };
 
+/// target += source over flat arrays.
+template <class T>
+struct AddTo {
+  T* target;
+  T const* source;
+  TESSERA_HD void operator()(std::int64_t i) const { target[i] += source[i]; }
+};
+
+/// Adds sums that lie on the host to numbers in an execution space's memory, such as a gradient.
+template <class T, class Space>
+class AddFromHost {
+ public:
+  void operator()(Space const& space, T* target, double const* sums, std::int64_t count) {
+    if (count <= 0) return;
+    auto const size = static_cast<std::size_t>(count);
+    if (rounded_.size() < size) rounded_.resize(size);
+    for (std::size_t i = 0; i < size; ++i) rounded_[i] = static_cast<T>(sums[i]);
+    there_.grow(count);
+    copy_flat<Space, Kokkos::DefaultHostExecutionSpace, T>(there_.data(), rounded_.data(), count);
+    run("tessera::add", space, count, AddTo<T>{target, there_.data()});
+    space.fence("tessera::add");
+  }
+
+ private:
+  std::vector<T> rounded_;
+  Storage<T, Space> there_;
+};
+
 }  // namespace tessera::op

@@ -9,8 +9,8 @@
 
 #include "support/host_tensor.hpp"
 
-/// Normalisation over groups of channels of each sample and its gradients as plain loops over whole tensors, and how far
-/// rounding may move each number.
+/// Normalisation over groups of channels of each sample and its gradients as plain loops over whole tensors, and how
+/// far rounding may move each number.
 namespace tessera::test::oracle {
 
 struct GroupNorm {
@@ -99,14 +99,13 @@ inline GroupNormalised group_norm(GroupNorm const& norm, GroupMoments const& m, 
     std::size_t const c = i % channels, g = norm.group(s, i);
     long double const far = static_cast<long double>(x.values[i]) - m.mean[g];
     hat[i] = far * scale[g];
-    r.y.values[i] = static_cast<double>(static_cast<long double>(norm.gamma[c]) * hat[i] +
-                                        static_cast<long double>(norm.beta[c]));
+    r.y.values[i] =
+        static_cast<double>(static_cast<long double>(norm.gamma[c]) * hat[i] + static_cast<long double>(norm.beta[c]));
     // The mean is kept in two parts of the layer's type, and their differences and product round.
     double const large = std::abs(static_cast<double>(m.mean[g])), h = std::abs(static_cast<double>(hat[i]));
     double const gamma = std::abs(norm.gamma[c]), e = std::abs(dy.values[i]);
-    hat_error[i] = static_cast<double>(scale[g]) *
-                       (2 * u * (std::abs(static_cast<double>(far)) + u * large) + 2 * u * u * large +
-                        m.mean_error[g]) +
+    hat_error[i] = static_cast<double>(scale[g]) * (2 * u * (std::abs(static_cast<double>(far)) + u * large) +
+                                                    2 * u * u * large + m.mean_error[g]) +
                    h * (3 * u + spread_error[g]);
     r.y_error.values[i] = gamma * hat_error[i] + 4 * u * (gamma * h + std::abs(norm.beta[c]));
     auto const error = static_cast<long double>(dy.values[i]);
@@ -137,9 +136,8 @@ inline GroupNormalised group_norm(GroupNorm const& norm, GroupMoments const& m, 
                     hat[i] * part * s2[g]));
     double const h = std::abs(static_cast<double>(hat[i])), gamma = std::abs(norm.gamma[c]);
     double const size = gamma * std::abs(dy.values[i]) + share * s1_size[g] + h * share * s2_size[g];
-    r.dx_error.values[i] =
-        static_cast<double>(scale[g]) * ((8 * u + spread_error[g] + (n + 4) * v) * size +
-                                         share * (hat_error[i] * s2_size[g] + h * s2_error[g]));
+    r.dx_error.values[i] = static_cast<double>(scale[g]) * ((8 * u + spread_error[g] + (n + 4) * v) * size +
+                                                            share * (hat_error[i] * s2_size[g] + h * s2_error[g]));
   }
   return r;
 }
