@@ -14,7 +14,7 @@ namespace tessera::op {
 
 /// A function has value(x) and error(y, dy) = dy f'(x), computed from the output y, or, where it says reads_input,
 /// error(x, dy) from the input. Both select between numbers that are there, without a product or conversion behind a
-/// branch: compilers then make vector code of loops over them. NaN stays NaN, and no finite or infinite x makes one.
+/// branch: compilers then make vector code of loops over them. NaN stays NaN.
 
 /// max(x, 0); NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch.
 struct ReluFunction {
