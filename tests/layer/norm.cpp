@@ -308,6 +308,21 @@ TEST_CASE("case 12: one value per channel of a sample is refused by instance nor
   CHECK(right);
 }
 
+TEST_CASE("parameters have the same gradients where no data gradient is wanted") {
+  for (Kind kind : {Kind::group, Kind::instance, Kind::layer}) {
+    Case const c = with_cut(kind, AxisId::channel, {0, 1, 6});
+    RankGrid<AnySplit> const ranks(world_ranks(), c.input.grid().counts());
+    Driver<float> driver = driver_of<float>(c, ranks);
+    HostTensor const x = random_tensor(c.input.shape(), 1), dy = random_tensor(c.input.shape(), 2);
+    driver.forward(c.input, x);
+    driver.backward(dy);
+    auto const dgamma = driver.gradient(".weight"), dbeta = driver.gradient(".bias");
+    driver.backward(dy, {}, nullptr, true);
+    CHECK(driver.gradient(".weight") == dgamma);
+    CHECK(driver.gradient(".bias") == dbeta);
+  }
+}
+
 TEST_CASE("wrong options are refused on every rank when the layer is bound") {
   auto const world = world_ranks();
   RankGrid<AnySplit> const ranks(world, Counts{.channel = world.size()});

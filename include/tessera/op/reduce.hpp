@@ -79,7 +79,7 @@ class Sums {
     host_.assign(static_cast<std::size_t>(totals), 0.0);
     Rows const rows{box};
     if (rows.count() == 0 || totals == 0) return host_.data();
-    std::int64_t const each = rows.count() / parts, chunks = smaller(64, (each * width + 4095) / 4096);
+    std::int64_t const each = rows.count() / parts, chunks = smaller(smaller(64, each), (each * width + 4095) / 4096);
     sums_.grow(totals * (1 + chunks));
     double* const partial = sums_.data() + totals;
     run("tessera::sum", space, parts * chunks, SumChunk<Body>{rows, body, partial, width, parts, chunks},
