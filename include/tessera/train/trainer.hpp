@@ -58,8 +58,12 @@ struct FitOptions {
 /// Trains a model: epochs over a source, a loss as global sum / global count, an optimizer.
 ///
 /// Fails: on every rank, when the loss is not finite or replicated parameters have come to differ between ranks.
-template <class T, class Space, class Method, Loss<T, Space> Objective>
+template <class T, class Space, class Method, class Objective>
 class Trainer {
+  static_assert(Loss<Objective, T, Space>,
+                "tessera: a loss needs `LossTarget target(Shape const&) const` and `LossPart operator()(LossPass<T, "
+                "Space> const&) const`");
+
  public:
   Trainer(Model<T, Space> model, Method method, Objective loss)
       : model_(std::move(model)), optimizer_(std::move(method)), loss_(std::move(loss)) {}
@@ -224,6 +228,9 @@ class Trainer {
     Partition const out = model_.output_partition(n);
     LossTarget const wanted = loss_.target(out.shape());
     Shape const given = data.target_shape().with_samples(n);
+    require(wanted.shape.with_channels(0) == out.shape().with_channels(0), "Trainer",
+            "the loss asks for targets of shape ", wanted.shape,
+            ", which must have the samples and the space of the network's output ", out.shape());
     if (wanted.shape == out.shape())
       require(given == wanted.shape, "Trainer", "the network's output ", out.shape(),
               " must have the shape of the targets, ", given);
