@@ -32,13 +32,10 @@ struct KnownSquaredError {
 
   LossPart operator()(LossPass<double, Host> const& pass) const {
     Tile<double const> const x = pass.prediction.tile(), target = pass.target;
-    auto const difference = [&](std::int64_t const at[4], std::int64_t c) {  // NaN where the target is
-      return x(at[0], at[1], at[2], at[3], c) - target(at[0], at[1], at[2], at[3], c);
-    };
     auto const measure = [&](std::int64_t const at[4], Interval channels, double* sums) {
       for (std::int64_t c = channels.begin; c < channels.end; ++c) {
-        double const d = difference(at, c);
-        if (std::isnan(d)) continue;
+        double const t = target(at[0], at[1], at[2], at[3], c), d = x(at[0], at[1], at[2], at[3], c) - t;
+        if (std::isnan(t)) continue;
         sums[0] += d * d;
         sums[1] += 1.0;
       }
@@ -49,8 +46,8 @@ struct KnownSquaredError {
     if (pass.error != nullptr)
       for_each_position("known", pass.space, pass.error->owned(), [&](std::int64_t const at[4], Interval channels) {
         for (std::int64_t c = channels.begin; c < channels.end; ++c) {
-          double const d = difference(at, c);
-          pass.error->tile()(at[0], at[1], at[2], at[3], c) = std::isnan(d) ? 0.0 : 2.0 * d / pass.divisor;
+          double const t = target(at[0], at[1], at[2], at[3], c), d = x(at[0], at[1], at[2], at[3], c) - t;
+          pass.error->tile()(at[0], at[1], at[2], at[3], c) = std::isnan(t) ? 0.0 : 2.0 * d / pass.divisor;
         }
       });
     return part;

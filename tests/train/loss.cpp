@@ -607,6 +607,11 @@ TEST_CASE("targets that cannot be are errors on every rank, and one may go on") 
     CHECK(message_of([&] { driver.run(Dice{.target_form = TargetForm::one_hot}, z, soft); }) ==
           "Dice: a one-hot target must be within [0, 1], but at (0, 0, 1, 2, 3) of the batch the target is 1.25; check "
           "the source");
+    soft.at(0, 0, 1, 2, 3) = std::nan("");
+    CHECK(message_of([&] { driver.run(BinaryCrossEntropy{}, z, soft); }).ends_with("is nan; check the source"));
+    CHECK(message_of([&] {
+            driver.run(GeneralisedDice{.target_form = TargetForm::one_hot}, z, soft);
+          }).ends_with("is nan; check the source"));
     driver.run(CrossEntropy{}, z, good);
     CHECK(driver.count() == 54);
     // The ignore_index may be any number; then -100 may not.
