@@ -82,10 +82,11 @@ Case draw_case(std::int64_t ranks, Join join) {
   Shape shape = draw_shape(counts, space);
   shape.channel = larger(draw(1, 4, "channels"), draw_one_in(2, "a channel for each rank") ? counts.channel : 1);
   shape.sample = smaller(shape.sample, larger(counts.sample, 3));
+  std::int64_t const step = join != Join::product && draw_one_in(4, "halves extents") ? 2 : 1;  // ranks may run empty
   for (int i = 0; i < (join == Join::product ? 2 : 3); ++i) {
     Layers& b = c.branches.emplace_back();
     b.moves = draw_one_in(4, "moves");
-    b.pools = draw(0, 1, "pools") == 1;
+    b.pools = draw(0, 1, "pools") == 1 || step > 1;
     b.convolves = counts.channel == 1 && draw(0, 1, "convolves") == 1;
     b.ends_in_relu = draw(0, 1, "ends in relu") == 1;
     b.channels = join == Join::concat ? draw(1, 4, "channels of the convolution") : shape.channel;
@@ -93,8 +94,8 @@ Case draw_case(std::int64_t ranks, Join join) {
       auto const at = static_cast<std::size_t>(a);
       std::int64_t const n = shape[space_in_order[at]];
       bool const whole = join == Join::product && draw(0, 1, "pools the whole extent") == 1;
-      b.pool[at] = whole ? Window{.kernel = n, .stride = n} : same_window(n, draw(1, 3, "pool"), 1, 1);
-      b.conv[at] = same_window(b.pools && whole ? 1 : n, draw(1, 3, "conv"), 1, 1);
+      b.pool[at] = whole ? Window{.kernel = n, .stride = n} : same_window(n, draw(1, 3, "pool"), step, 1);
+      b.conv[at] = same_window(b.pools && whole ? 1 : ceil_div(n, step), draw(1, 3, "conv"), 1, 1);
     }
   }
   c.input = draw_partition(shape, counts);
