@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/border.hpp"
 #include "tessera/exchange/plan.hpp"
 #include "tessera/partition/partition.hpp"
 #include "tessera/partition/window.hpp"
@@ -160,24 +161,6 @@ inline Case draw_case(std::int64_t ranks) {
   }
   if (!suppliable(c)) c.padding = Padding::circular;
   return c;
-}
-
-/// The cell of an axis of n cells that cell g, anywhere, takes its value from: nothing beyond the border for zeros.
-inline std::optional<std::int64_t> source_of(Padding padding, std::int64_t g, std::int64_t n) {
-  if (g >= 0 && g < n) return g;
-  if (n == 0) return std::nullopt;
-  switch (padding) {
-    case Padding::zeros: return std::nullopt;
-    case Padding::circular:
-      while (g < 0) g += n;
-      while (g >= n) g -= n;
-      return g;
-    case Padding::reflect:
-      if (g < 0) g = -g;
-      return g < n ? g : 2 * (n - 1) - g;
-    case Padding::replicate: return g < 0 ? 0 : n - 1;
-  }
-  return std::nullopt;
 }
 
 /// The block that owns cell g, by looking at every block.

@@ -154,6 +154,18 @@ class Driver {
     auto const values = find(ending).download_gradient();
     return {values.begin(), values.end()};
   }
+  /// The same where ranks hold shards of a parameter: each takes its part of the whole.
+  void set_shard(std::string const& ending, std::vector<double> const& whole) {
+    Parameter<T, Host>& p = find(ending);
+    std::vector<double> const part = shard_of(p, whole);
+    p.set(std::vector<T>(part.begin(), part.end()));
+  }
+  /// Compares the gradient of this rank's shard with the whole parameter's.
+  void expect_gradient(std::string const& what, std::string const& ending, std::vector<double> const& whole,
+                       std::vector<double> const& bounds) {
+    Parameter<T, Host>& p = find(ending);
+    expect_values(what, gradient(ending), shard_of(p, whole), shard_of(p, bounds));
+  }
 
   void forward(Partition const& input, HostTensor const& x, Pass const& pass = {}) {
     x_ = Tensor(input, rank_, hull(layer_->needs_input(input), widened(input.owned(rank_))));
@@ -216,6 +228,22 @@ class Driver {
     });
     require(found != nullptr, "Driver", "the layer has no parameter ", ending);
     return *found;
+  }
+
+  /// The elements of a whole parameter, in PyTorch's order, that lie in this rank's shard.
+  static std::vector<double> shard_of(Parameter<T, Host> const& p, std::vector<double> const& whole) {
+    auto const& shape = p.shape();
+    expect(static_cast<std::int64_t>(whole.size()) == p.whole_count(),
+           tessera::detail::text(p.name(), " has ", p.whole_count(), " elements, but ", whole.size(), " are given"));
+    std::vector<double> part;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      auto rest = static_cast<std::int64_t>(i);
+      bool inside = true;
+      for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
+        inside = inside && p.shard()[axis].contains(rest % shape[axis]);
+      if (inside) part.push_back(whole[i]);
+    }
+    return part;
   }
 
   /// Tensors in a network hold more than what is owned; here one cell more in each direction.

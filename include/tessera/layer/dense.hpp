@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
-#include "tessera/layer/window_layer.hpp"
+#include "tessera/layer/mixing_layer.hpp"
 #include "tessera/layer/window_spec.hpp"
-#include "tessera/op/conv.hpp"
+#include "tessera/op/conv_block.hpp"
 
 namespace tessera {
 
@@ -19,41 +19,51 @@ namespace tessera {
 template <class T, class Space>
 class DenseOp {
  public:
-  static constexpr bool mixes_channels = true;
+  static constexpr bool sums_inputs = false;
 
-  DenseOp(std::int64_t outputs, bool bias, double bias_start, Shape const& input)
-      : geometry_{{}, input.channel, outputs}, bias_(bias), bias_start_(bias_start) {}
+  DenseOp(std::int64_t outputs, bool bias, double bias_start, Stationary stationary, Shape const& input)
+      : bias_(bias), bias_start_(bias_start), stationary_(stationary) {
+    block_.geometry = {{}, input.channel, outputs};
+  }
 
-  Windows windows(Shape const&) const { return {}; }
-  std::int64_t channels(std::int64_t) const { return geometry_.out_channels; }
-  void check(Shape const&) const {
-    require(geometry_.out_channels >= 1, "dense", "the number of outputs must be at least 1, it is ",
-            geometry_.out_channels);
+  void check(std::string const& who, Shape const&) const {
+    require(outputs() >= 1, who, "the number of outputs must be at least 1, it is ", outputs());
+  }
+  Reaches mixing_reaches(Shape const& input) const { return reaches_of(Windows{}, Border::zeros, input); }
+  Padding padding() const { return Padding::zeros; }
+  std::int64_t channels(std::int64_t) const { return outputs(); }
+  ChannelRoles roles(std::string const& who, Partition const& input, Partition const& output) const {
+    return {who, input, output, stationary_, 1, Grouped::outputs_stay};
   }
 
   std::vector<ParameterSpec> parameters(Shape const& input) const {
-    std::int64_t const in = input.channel, out = geometry_.out_channels;
+    std::int64_t const in = input.channel, out = outputs();
     std::vector<ParameterSpec> list{{"weight", {out, in}, {1, 0}, Initial::glorot(in, out)}};
     if (bias_) list.push_back({"bias", {out}, {0}, Initial::value(bias_start_)});
     return list;
   }
+  std::vector<std::vector<Interval>> shards(Interval reads, Interval makes, Interval own_outputs) const {
+    return {{makes, reads}, {own_outputs}};
+  }
+  void set_channels(Interval reads, Interval makes) {
+    block_.in = reads;
+    block_.out = makes;
+  }
 
   void forward(ForwardPass<T, Space> const& p) {
-    op::conv_forward(p.space, geometry_, by_sample(p.x), p.parameters[0], bias_ ? p.parameters[1] : nullptr,
-                     by_sample(p.y), by_sample(p.box), workspace_, PollPass{p.pass});
+    op::conv_forward(p.space, block_, by_sample(p.x), p.parameters[0], p.parameters[1], by_sample(p.y),
+                     by_sample(p.box), workspace_, PollPass{p.pass});
   }
   void backward(BackwardPass<T, Space> const& p) {
-    op::conv_backward_data(p.space, geometry_, by_sample(p.dy), p.parameters[0], by_sample(p.dx), by_sample(p.box),
+    op::conv_backward_data(p.space, block_, by_sample(p.dy), p.parameters[0], by_sample(p.dx), by_sample(p.box),
                            p.accumulate, workspace_, PollPass{p.pass});
   }
   void backward_parameters(ParameterPass<T, Space> const& p) {
-    op::conv_backward_filter(p.space, geometry_, by_sample(p.x), by_sample(p.dy), by_sample(p.box), p.gradients[0],
-                             bias_ ? p.gradients[1] : nullptr, workspace_, PollPass{p.pass});
+    op::conv_backward_filter(p.space, block_, by_sample(p.x), by_sample(p.dy), by_sample(p.box), p.gradients[0],
+                             p.gradients[1], workspace_, PollPass{p.pass});
   }
 
-  std::string name() const {
-    return "dense, " + std::to_string(geometry_.out_channels) + " outputs" + (bias_ ? ", bias" : "");
-  }
+  std::string name() const { return "dense, " + std::to_string(outputs()) + " outputs" + (bias_ ? ", bias" : ""); }
   double flops(Shape const& input, Shape const& output) const {
     return 2.0 * static_cast<double>(output.volume()) * static_cast<double>(input.channel);
   }
@@ -71,9 +81,12 @@ class DenseOp {
     return box;
   }
 
-  op::ConvGeometry geometry_;
+  std::int64_t outputs() const { return block_.geometry.out_channels; }
+
+  op::ConvBlock block_;
   bool bias_;
   double bias_start_;
+  Stationary stationary_;
   op::Workspace<T> workspace_;
 };
 
@@ -88,13 +101,15 @@ struct DenseSpec {
   std::int64_t outputs;
   bool bias = true;
   double bias_start = 0.0;
+  Stationary stationary = Stationary::automatic;
 
+  void set(Stationary kept) { stationary = kept; }
   void set(NoBias) { bias = false; }
   void set(BiasStart start) { bias_start = start.value; }
 
   template <class T, class Space>
   DenseOp<T, Space> op(Shape const& input) const {
-    return DenseOp<T, Space>(outputs, bias, bias_start, input);
+    return DenseOp<T, Space>(outputs, bias, bias_start, stationary, input);
   }
 };
 

@@ -45,6 +45,23 @@ struct Pass {
   }
 };
 
+/// Lets what is under way make progress while a kernel runs.
+class Watched {
+ public:
+  Watched(Pass const& pass, Request<Mpi>& request) : progress_(pass.progress), request_(request) {
+    if (progress_ != nullptr) progress_->watch(request_);
+  }
+  Watched(Watched const&) = delete;
+  Watched& operator=(Watched const&) = delete;
+  ~Watched() {
+    if (progress_ != nullptr) progress_->forget(request_);
+  }
+
+ private:
+  Progress* progress_;
+  Request<Mpi>& request_;
+};
+
 /// What kernels call between planes: one type for all layers, so that a kernel is instantiated once.
 struct PollPass {
   Pass const& pass;

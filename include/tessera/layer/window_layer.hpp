@@ -17,14 +17,18 @@
 namespace tessera {
 
 /// An operation whose outputs read windows of its input: what a custom layer is. Required:
-///   Windows windows(Shape const& input) const;
+///   Windows windows(Shape const& input) const;     or Reaches reaches(input), for what no Window describes
 ///   void forward(ForwardPass<T, Space> const&);    computes y on a box
 ///   void backward(BackwardPass<T, Space> const&);  the adjoint: computes dx on a box
 /// Optional: channels(in), parameters(input shape), backward_parameters(ParameterPass), border, mixes_channels,
 /// reads_output, keeps_notes, flops(input shape, output shape), name().
 template <class Op, class T, class Space>
 concept WindowOp = requires(Op op, Shape const& shape, ForwardPass<T, Space> const& forward) {
-  { op.windows(shape) } -> std::convertible_to<Windows>;
+  requires requires {
+    { op.windows(shape) } -> std::convertible_to<Windows>;
+  } || requires {
+    { op.reaches(shape) } -> std::convertible_to<Reaches>;
+  };
   op.forward(forward);
 };
 
@@ -74,12 +78,17 @@ constexpr bool pointwise() {
     return false;
 }
 
-/// What every window layer requires of its input and ranks.
-inline void check_window_layer(std::string const& name, Ranks const& ranks, Windows const& windows, Shape const& input,
-                               bool mixes_channels) {
-  require(!mixes_channels || ranks.grid().counts().channel == 1, name,
-          "its input must not be split in channels; redistribute to a Distribution without Channel first");
-  for (AxisId axis : spatial_axes) checked_outputs(windows[axis], input[axis], name, tessera::name(axis));
+/// How far an operation reads along each spatial axis. Fails: if its windows do not fit the input.
+template <class Op>
+Reaches reaches_of(Op const& op, Shape const& input, std::string const& name) {
+  if constexpr (requires { op.check(input); }) op.check(input);
+  if constexpr (requires { op.reaches(input); }) {
+    return op.reaches(input);
+  } else {
+    Windows const windows = op.windows(input);
+    for (AxisId axis : spatial_axes) checked_outputs(windows[axis], input[axis], name, tessera::name(axis));
+    return tessera::reaches_of(windows, border_of<Op>(), input);
+  }
 }
 
 }  // namespace detail
@@ -106,11 +115,11 @@ class WindowLayer : public Layer<T, Space> {
   WindowLayer(Ranks const& ranks, Shape const& input, Op op, std::string name)
       : op_(std::move(op)),
         name_(std::move(name)),
-        binding_(ranks.rank(), op_.windows(input), detail::border_of<Op>(), detail::mixes_channels<Op>(),
+        binding_(ranks.rank(), detail::reaches_of(op_, input, name_), detail::mixes_channels<Op>(),
                  channels_after(input)) {
     if constexpr (requires { op_.set_name(name_); }) op_.set_name(name_);
-    if constexpr (requires { op_.check(input); }) op_.check(input);
-    detail::check_window_layer(name_, ranks, binding_.windows(), input, detail::mixes_channels<Op>());
+    require(!detail::mixes_channels<Op>() || ranks.grid().counts().channel == 1, name_,
+            "its input must not be split in channels; redistribute to a Distribution without Channel first");
     if constexpr (HasParameters<Op, T, Space>)
       for (ParameterSpec const& spec : op_.parameters(input))
         parameters_.push_back(Parameter<T, Space>::replicated(name_ + "." + spec.name, spec, ranks));
@@ -160,7 +169,7 @@ class WindowLayer : public Layer<T, Space> {
       Box const whole = call.box;
       call.box = bound.interior;
       {
-        Watched const watched(pass, *x_exchange_);
+        Watched const watched(pass, x_exchange_->request());
         op_.forward(call);
       }
       x_exchange_->finish(input);
@@ -188,7 +197,7 @@ class WindowLayer : public Layer<T, Space> {
     }
     if constexpr (HasParameters<Op, T, Space>) {
       std::optional<Watched> watched;
-      if (dy_exchange_) watched.emplace(pass, *dy_exchange_);
+      if (dy_exchange_) watched.emplace(pass, dy_exchange_->request());
       op_.backward_parameters(
           ParameterPass<T, Space>{pass, space_, input, dy.tile(), dy.owned(), x.shape(), y.shape(), gradients()});
     }
@@ -219,23 +228,6 @@ class WindowLayer : public Layer<T, Space> {
 
  private:
   using Bound = WindowBinding::Bound;
-
-  /// Lets an exchange make progress while a kernel runs.
-  class Watched {
-   public:
-    Watched(Pass const& pass, Exchange<T, Space>& exchange) : progress_(pass.progress), request_(exchange.request()) {
-      if (progress_ != nullptr) progress_->watch(request_);
-    }
-    Watched(Watched const&) = delete;
-    Watched& operator=(Watched const&) = delete;
-    ~Watched() {
-      if (progress_ != nullptr) progress_->forget(request_);
-    }
-
-   private:
-    Progress* progress_;
-    Request<Mpi>& request_;
-  };
 
   std::int64_t channels_after(Shape const& input) const {
     if constexpr (requires { op_.channels(input.channel); })

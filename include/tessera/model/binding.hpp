@@ -9,6 +9,7 @@
 
 #include "tessera/comm/rank_grid.hpp"
 #include "tessera/layer/layer.hpp"
+#include "tessera/layer/mixing_layer.hpp"
 #include "tessera/layer/window_layer.hpp"
 
 namespace tessera {
@@ -60,8 +61,12 @@ std::unique_ptr<Layer<T, Space>> bind_layer(RankGrid<Policy> const& ranks, Parti
     return spec.template bind_parts<T, Space>(ranks, input, names);
   } else if constexpr (MakesOp<Spec, T, Space>) {
     auto op = spec.template op<T, Space>(input.shape());
-    return std::make_unique<WindowLayer<T, Space, decltype(op)>>(ranks, input.shape(), std::move(op),
-                                                                 names.next(kind_of(spec)));
+    using Op = decltype(op);
+    std::string const name = names.next(kind_of(spec));
+    if constexpr (MixingOp<Op, T, Space>)
+      return std::make_unique<MixingLayer<T, Space, Op>>(ranks, input, std::move(op), name);
+    else
+      return std::make_unique<WindowLayer<T, Space, Op>>(ranks, input.shape(), std::move(op), name);
   } else if constexpr (BindsItself<Spec, T, Space, Policy>) {
     return spec.template bind<T, Space>(ranks, input.shape(), names.next(kind_of(spec)));
   } else {

@@ -50,7 +50,7 @@ struct ConvForward {
         for (std::int64_t kw = 0; kw < win[2].kernel; ++kw) {
           T const* in =
               x.position(at[0], d0 + kd * win[0].dilation, h0 + kh * win[1].dilation, w0 + kw * win[2].dilation);
-          for (std::int64_t ci = 0; ci < geometry.in_channels; ++ci, weight += geometry.out_channels)
+          for (std::int64_t ci = 0; ci < geometry.in_channels; ++ci, weight += geometry.row_step())
             sum += in[ci] * *weight;
         }
     y(at[0], at[1], at[2], at[3], co) = sum;
@@ -91,7 +91,7 @@ struct ConvBackwardData {
           T const* out =
               dy.position(at[0], floor_div(d, win[0].stride), floor_div(h, win[1].stride), floor_div(w, win[2].stride));
           T const* weight = weights + (((kd * win[1].kernel + kh) * win[2].kernel + kw) * geometry.in_channels + ci) *
-                                          geometry.out_channels;
+                                          geometry.row_step();
           for (std::int64_t co = 0; co < geometry.out_channels; ++co) sum += out[co] * weight[co];
         }
       }
@@ -111,12 +111,9 @@ struct ConvBackwardFilter {
   T* dw;
 
   TESSERA_HD void operator()(std::int64_t weight) const {
-    std::int64_t rest = weight;
-    std::int64_t const co = rest % geometry.out_channels;
+    std::int64_t const co = weight % geometry.out_channels, row = weight / geometry.out_channels;
     if (!out.axis[4].contains(co)) return;
-    rest /= geometry.out_channels;
-    std::int64_t const ci = rest % geometry.in_channels;
-    rest /= geometry.in_channels;
+    std::int64_t const ci = row % geometry.in_channels, rest = row / geometry.in_channels;
     Window const* win = geometry.windows.axis;
     std::int64_t const kw = rest % win[2].kernel, kh = rest / win[2].kernel % win[1].kernel,
                        kd = rest / win[2].kernel / win[1].kernel;
@@ -128,7 +125,7 @@ struct ConvBackwardFilter {
             sum += dy(n, d, h, w, co) * x(n, d * win[0].stride - win[0].low + kd * win[0].dilation,
                                           h * win[1].stride - win[1].low + kh * win[1].dilation,
                                           w * win[2].stride - win[2].low + kw * win[2].dilation, ci);
-    dw[weight] += sum;
+    dw[row * geometry.row_step() + co] += sum;
   }
 };
 
@@ -283,7 +280,7 @@ void conv_backward_data(Space const& space, ConvGeometry const& geometry, Tile<s
 
 /// dw[j] += sum over outputs o in the box of x[o * stride - low + dilation * j] dy[o], and db += sum of dy[o] where db
 /// is not null. The sums' order is a function of geometry and box: a run repeats bit for bit on any number of threads.
-/// Shape: dy holds out; x holds required(out) with all input channels; dw and db are dense.
+/// Shape: dy holds out; x holds required(out) with all input channels; dw lies as the weights do.
 /// Moves: nothing; the caller sums over the ranks.
 /// Fails: as conv_forward.
 template <class Space, class T, Poll Polling = NoPoll, class Kernels = ConvKernels<Space, T>>

@@ -91,6 +91,15 @@ class Region {
     return *this;
   }
 
+  /// Replaces the intervals along one axis by others, one per block.
+  Region& set(AxisId axis, std::vector<Interval> intervals) {
+    require(static_cast<std::int64_t>(intervals.size()) == grid_.counts()[axis], "Region",
+            "needs an interval for each ", "of the ", grid_.counts()[axis], " blocks along ", name(axis), ", but ",
+            intervals.size(), " were given");
+    along(axis) = std::move(intervals);
+    return *this;
+  }
+
   Box box(std::int64_t rank) const {
     Coordinates const where = grid_.coordinates(rank);
     Box box;

@@ -6,27 +6,31 @@
 #include <cstdint>
 #include <vector>
 
+#include "support/border.hpp"
 #include "support/host_tensor.hpp"
 #include "tessera/partition/shape.hpp"
 #include "tessera/partition/window.hpp"
 
-/// The convolution and its gradients as plain loops over whole tensors with zero padding, from the definition
+/// The convolution and its gradients as plain loops over whole tensors, from the definition
 ///
-///     y[o][co] = bias[co] + sum over taps j and input channels of w[j][ci][co] x[o * stride - low + dilation * j][ci]
+///     y[o][co] = bias[co] + sum over taps j and the channels ci of co's group
+///                           of w[j][ci in the group][co] x[source(o * stride - low + dilation * j)][ci]
 ///
-/// Independent of the library but for its Window and Shape. With `magnitude`, every product and summand is taken by its
-/// absolute value: the sums that bound the rounding error.
+/// where a cell beyond the border has the source that the padding mode says, or none. Independent of the library but
+/// for its Window and Shape. With `magnitude`, every product and summand is taken by its absolute value: the sums that
+/// bound the rounding error.
 namespace tessera::test::oracle {
 
 struct Conv {
   Window window[3];  ///< depth, height, width
   std::int64_t in_channels = 1;
   std::int64_t out_channels = 1;
+  std::int64_t groups = 1;
+  Padding padding = Padding::zeros;
 
-  std::size_t weights() const {
-    return static_cast<std::size_t>(window[0].kernel * window[1].kernel * window[2].kernel * in_channels *
-                                    out_channels);
-  }
+  std::int64_t taps() const { return window[0].kernel * window[1].kernel * window[2].kernel; }
+  std::int64_t group_inputs() const { return in_channels / groups; }
+  std::size_t weights() const { return static_cast<std::size_t>(taps() * group_inputs() * out_channels); }
 
   Shape output(Shape const& x) const {
     return {x.sample, window[0].outputs(x.depth), window[1].outputs(x.height), window[2].outputs(x.width),
@@ -36,7 +40,7 @@ struct Conv {
 
 namespace detail {
 
-/// Calls product(n, output d, h, w, input d, h, w, tap number) for every tap of every output that lies in x.
+/// Calls product(n, output d, h, w, input d, h, w, tap number) for every tap of every output that has a source in x.
 template <class Product>
 void for_each_tap(Conv const& conv, Shape const& x, Product product) {
   Shape const y = conv.output(x);
@@ -51,10 +55,20 @@ void for_each_tap(Conv const& conv, Shape const& x, Product product) {
           for (std::int64_t jd = 0; jd < a.kernel; ++jd)
             for (std::int64_t jh = 0; jh < b.kernel; ++jh)
               for (std::int64_t jw = 0; jw < c.kernel; ++jw) {
-                std::int64_t const d = at(a, od, jd), h = at(b, oh, jh), w = at(c, ow, jw);
-                if (0 <= d && d < x.depth && 0 <= h && h < x.height && 0 <= w && w < x.width)
-                  product(n, od, oh, ow, d, h, w, (jd * b.kernel + jh) * c.kernel + jw);
+                auto const d = source_of(conv.padding, at(a, od, jd), x.depth),
+                           h = source_of(conv.padding, at(b, oh, jh), x.height),
+                           w = source_of(conv.padding, at(c, ow, jw), x.width);
+                if (d && h && w) product(n, od, oh, ow, *d, *h, *w, (jd * b.kernel + jh) * c.kernel + jw);
               }
+}
+
+/// Calls product(input channel, output channel, number of the weight) for one tap.
+template <class Product>
+void for_each_channel_pair(Conv const& conv, std::int64_t tap, Product product) {
+  std::int64_t const ins = conv.group_inputs(), outs = conv.out_channels / conv.groups;
+  for (std::int64_t co = 0; co < conv.out_channels; ++co)
+    for (std::int64_t i = 0; i < ins; ++i)
+      product(co / outs * ins + i, co, static_cast<std::size_t>((tap * ins + i) * conv.out_channels + co));
 }
 
 inline double maybe_absolute(double value, bool magnitude) { return magnitude ? std::abs(value) : value; }
@@ -69,12 +83,9 @@ inline HostTensor conv_forward(Conv const& conv, HostTensor const& x, std::vecto
     for (std::size_t i = 0; i < y.values.size(); ++i)
       y.values[i] = detail::maybe_absolute(bias[i % bias.size()], magnitude);
   detail::for_each_tap(conv, x.shape, [&](auto n, auto od, auto oh, auto ow, auto d, auto h, auto w, auto tap) {
-    for (std::int64_t ci = 0; ci < conv.in_channels; ++ci)
-      for (std::int64_t co = 0; co < conv.out_channels; ++co)
-        y.at(n, od, oh, ow, co) += detail::maybe_absolute(
-            x.at(n, d, h, w, ci) *
-                weights[static_cast<std::size_t>((tap * conv.in_channels + ci) * conv.out_channels + co)],
-            magnitude);
+    detail::for_each_channel_pair(conv, tap, [&](auto ci, auto co, auto weight) {
+      y.at(n, od, oh, ow, co) += detail::maybe_absolute(x.at(n, d, h, w, ci) * weights[weight], magnitude);
+    });
   });
   return y;
 }
@@ -84,12 +95,9 @@ inline HostTensor conv_backward_data(Conv const& conv, Shape const& x, std::vect
                                      HostTensor const& dy, bool magnitude = false) {
   HostTensor dx(x);
   detail::for_each_tap(conv, x, [&](auto n, auto od, auto oh, auto ow, auto d, auto h, auto w, auto tap) {
-    for (std::int64_t ci = 0; ci < conv.in_channels; ++ci)
-      for (std::int64_t co = 0; co < conv.out_channels; ++co)
-        dx.at(n, d, h, w, ci) += detail::maybe_absolute(
-            dy.at(n, od, oh, ow, co) *
-                weights[static_cast<std::size_t>((tap * conv.in_channels + ci) * conv.out_channels + co)],
-            magnitude);
+    detail::for_each_channel_pair(conv, tap, [&](auto ci, auto co, auto weight) {
+      dx.at(n, d, h, w, ci) += detail::maybe_absolute(dy.at(n, od, oh, ow, co) * weights[weight], magnitude);
+    });
   });
   return dx;
 }
@@ -99,10 +107,9 @@ inline std::vector<double> conv_backward_filter(Conv const& conv, HostTensor con
                                                 bool magnitude = false) {
   std::vector<double> dw(conv.weights());
   detail::for_each_tap(conv, x.shape, [&](auto n, auto od, auto oh, auto ow, auto d, auto h, auto w, auto tap) {
-    for (std::int64_t ci = 0; ci < conv.in_channels; ++ci)
-      for (std::int64_t co = 0; co < conv.out_channels; ++co)
-        dw[static_cast<std::size_t>((tap * conv.in_channels + ci) * conv.out_channels + co)] +=
-            detail::maybe_absolute(x.at(n, d, h, w, ci) * dy.at(n, od, oh, ow, co), magnitude);
+    detail::for_each_channel_pair(conv, tap, [&](auto ci, auto co, auto weight) {
+      dw[weight] += detail::maybe_absolute(x.at(n, d, h, w, ci) * dy.at(n, od, oh, ow, co), magnitude);
+    });
   });
   return dw;
 }

@@ -17,7 +17,7 @@ namespace tessera::op::cpu {
 template <class T>
 struct ForwardWeights {
   T const* weights = nullptr;  ///< the first output channel of the box
-  std::int64_t step = 0;       ///< all output channels
+  std::int64_t step = 0;       ///< between rows
   std::int64_t depth = 0;
   ChannelBlocks blocks;
   bool in_place = false;  ///< whether full blocks are read where they are
@@ -72,22 +72,23 @@ struct PhaseAxis {
   }
 };
 
-/// to[j][i] = from[i][j] for i < rows and j < columns, where rows of `from` lie `columns` apart and those of `to`
+/// to[j][i] = from[i][j] for i < rows and j < columns, where rows of `from` lie `from_step` apart and those of `to`
 /// `step`; to[j][i] = 0 for rows <= i < step. In squares that two registers' worth of shuffles turn over.
 template <class T>
-void transpose(T const* from, std::int64_t rows, std::int64_t columns, T* to, std::int64_t step) {
+void transpose(T const* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns, T* to,
+               std::int64_t step) {
   using Register = Simd<Isa::baseline, T>;
   constexpr std::int64_t side = Register::lanes;
   std::int64_t const whole_rows = rows / side * side, whole_columns = columns / side * side;
   for (std::int64_t j = 0; j < whole_columns; j += side)
     for (std::int64_t i = 0; i < whole_rows; i += side) {
       typename Register::Vector square[side];
-      for (std::int64_t k = 0; k < side; ++k) square[k] = Register::load(from + (i + k) * columns + j);
+      for (std::int64_t k = 0; k < side; ++k) square[k] = Register::load(from + (i + k) * from_step + j);
       Register::transpose(square);
       for (std::int64_t k = 0; k < side; ++k) Register::store(to + (j + k) * step + i, square[k]);
     }
   for (std::int64_t j = 0; j < columns; ++j) {
-    for (std::int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i) to[j * step + i] = from[i * columns + j];
+    for (std::int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i) to[j * step + i] = from[i * from_step + j];
     std::fill_n(to + j * step + rows, step - rows, T(0));
   }
 }
@@ -107,7 +108,8 @@ struct TransposedWeights {
   PackedBlock<T> rows(std::int64_t block) const { return {packed + blocks.begin(block) * depth(), width(block)}; }
 
   void prepare(std::int64_t block) const {
-    std::int64_t const columns = blocks.columns(block), padded = width(block), outs = geometry.out_channels;
+    std::int64_t const columns = blocks.columns(block), padded = width(block), outs = geometry.out_channels,
+                       step = geometry.row_step();
     Window const* const window = geometry.windows.axis;
     T* to = packed + blocks.begin(block) * depth();
     auto const tap = [&](int a, std::int64_t t) { return axis[a].last_tap - t * axis[a].tap_step; };
@@ -115,8 +117,8 @@ struct TransposedWeights {
       for (std::int64_t h = 0; h < axis[1].taps; ++h)
         for (std::int64_t w = 0; w < axis[2].taps; ++w, to += outs * padded) {
           std::int64_t const index = (tap(0, d) * window[1].kernel + tap(1, h)) * window[2].kernel + tap(2, w);
-          T const* const from = weights + (index * geometry.in_channels + blocks.begin(block)) * outs;
-          transpose(from, columns, outs, to, padded);
+          T const* const from = weights + (index * geometry.in_channels + blocks.begin(block)) * step;
+          transpose(from, step, columns, outs, to, padded);
         }
   }
 };
@@ -157,7 +159,7 @@ void host_conv_forward(TileKernels<T> const& kernels, ConvGeometry const& geomet
   problem.start = start;
   bool const in_place = problem.positions() <= max_tile_rows;  // then each weight is read once
   correlate(kernels, problem,
-            ForwardWeights<T>{weights + begin, geometry.out_channels, depth, blocks, in_place,
+            ForwardWeights<T>{weights + begin, geometry.row_step(), depth, blocks, in_place,
                               start + aligned(blocks.padded())},
             workspace, tasks);
 }
@@ -204,7 +206,7 @@ void host_conv_backward_data(TileKernels<T> const& kernels, ConvGeometry const& 
     problem.add = accumulate == Accumulate::add;
     if (problem.positions() == 0) continue;
     correlate(kernels, problem,
-              TransposedWeights<T>{weights + begin * geometry.out_channels, geometry, axis, blocks,
+              TransposedWeights<T>{weights + begin * geometry.row_step(), geometry, axis, blocks,
                                    start + aligned(blocks.padded())},
               workspace, tasks);
   }

@@ -146,7 +146,7 @@ class ConvBackwardFilter {
         listed = tap;
         rows(first, job.live, x);
         for (int row = 0; row < job.live; ++row)
-          y[row] = (plan_.parts == 1 ? dw_ + (first + row) * geometry_.out_channels + begin_
+          y[row] = (plan_.parts == 1 ? dw_ + (first + row) * geometry_.row_step() + begin_
                                      : part_sums_ + part * part_size + (first + row) * blocks_.channels) +
                    blocks_.begin(block);
         auto const& kernel = kernels_.fitting(vectors, job.live);
@@ -240,7 +240,7 @@ class ConvBackwardFilter {
     tasks.run(FilterTasks::wanted, plan_.parts * rows_ * blocks_.channels, [&](std::int64_t, std::int64_t task) {
       Interval const mine = block_range(rows_, FilterTasks::wanted, task);
       for (std::int64_t row = mine.begin; row < mine.end; ++row) {
-        T* const to = dw_ + row * geometry_.out_channels + begin_;
+        T* const to = dw_ + row * geometry_.row_step() + begin_;
         for (std::int64_t part = 0; part < plan_.parts; ++part) {
           T const* const from = part_sums_ + part * part_size + row * blocks_.channels;
           for (std::int64_t c = 0; c < blocks_.channels; ++c) to[c] += from[c];
