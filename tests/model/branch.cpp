@@ -87,7 +87,7 @@ Case draw_case(std::int64_t ranks, Join join) {
     Layers& b = c.branches.emplace_back();
     b.moves = draw_one_in(4, "moves");
     b.pools = draw(0, 1, "pools") == 1 || step > 1;
-    b.convolves = counts.channel == 1 && draw(0, 1, "convolves") == 1;
+    b.convolves = draw(0, 1, "convolves") == 1;
     b.ends_in_relu = draw(0, 1, "ends in relu") == 1;
     b.channels = join == Join::concat ? draw(1, 4, "channels of the convolution") : shape.channel;
     for (std::int64_t a = 3 - space; a < 3; ++a) {
@@ -179,8 +179,8 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
       branches[i].layers = c.branches[i];
       branches[i].forward(x, seed + 3 + i, 1);
       if (c.branches[i].convolves)
-        driver.set("conv" + std::to_string(++convolutions) + ".weight",
-                   in_torch_order(c.branches[i].oracle_conv(in.channel), branches[i].weights));
+        driver.set_shard("conv" + std::to_string(++convolutions) + ".weight",
+                         in_torch_order(c.branches[i].oracle_conv(in.channel), branches[i].weights));
     }
     HostTensor const y = joined(c.join, branches), dy = whole_numbers(y.shape, seed + 2, most);
     HostTensor dx = c.adds ? start : HostTensor(in);
@@ -204,7 +204,7 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
         if (!b.layers.convolves) continue;
         std::string const name = "conv" + std::to_string(++number) + ".weight";
         auto const expected = in_torch_order(b.layers.oracle_conv(in.channel), b.gradient);
-        expect_values(name, driver.gradient(name), expected, std::vector<double>(expected.size(), 0.0));
+        driver.expect_gradient(name, name, expected, std::vector<double>(expected.size(), 0.0));
       }
     });
   };
