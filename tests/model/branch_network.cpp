@@ -242,10 +242,27 @@ TEST_CASE("branches: a slice is a tensor on the same memory") {
   CHECK_THROWS_WITH_AS(all.slice(part, 0, 4), Text("Shard::slice: the slice must lie within what is held"), Error);
 }
 
+TEST_CASE("branches: a rank without outputs holds the errors that its inputs touch, in all branches' channels") {
+  auto const world = world_ranks();
+  if (world.size() != 4) return;
+  RankGrid<AnySplit> const ranks(world, Counts{.width = 4});
+  Partition const input(ranks.grid(), {1, 1, 1, 3, 2});
+  auto const pool = avg_pool1d<2>(stride(2), padding_high(1));
+  Driver<double> driver(ranks, input, concat(branch(pool), branch(pool)));
+  Box const needs = driver.layer().needs_error(input);
+  if (world.rank() == 2) CHECK(needs == Box{{{0, 1}, {0, 1}, {0, 1}, {1, 2}, {0, 4}}});
+  if (world.rank() == 3) CHECK(needs.empty());
+}
+
 TEST_CASE("branches: what a summary says of them") {
   auto const world = world_ranks();
   if (world.size() != 2) return;
   RankGrid<AnySplit> const ranks(world, Counts{.width = 2});
+  // The input of a level of a U-Net lies in its output, halos of both included.
+  auto const level = sequential<float, Host>(ranks, SampleShape<1>{2, {8}}, conv1d<1>(2),
+                                             concat_skip(conv1d<5>(3, same)), conv1d<3>(1, same));
+  CHECK(level.describe(1)[0].held_cells == 0);
+  CHECK(level.describe(1)[2].held_cells == (4 + 2 * 2) * 5);
   auto const net = sequential<float, Host>(ranks, SampleShape<1>{2, {8}}, concat_skip(conv1d<3>(3, same), relu()),
                                            multiply(branch(), branch(avg_pool1d<8>(), scaled_tanh())),
                                            add(branch(), branch(relu(), conv1d<1>(5))));

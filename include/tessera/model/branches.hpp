@@ -197,6 +197,8 @@ class Branches : public Layer<T, Space> {
     return place->second;
   }
 
+  bool begins_with_input(Partition const& input) const { return is_identity(0) && meet_at(input).front().in_place; }
+
   /// A branch's output: the input itself, its channels of the joined output, or memory of its own.
   Shard<T, Space> place(std::size_t i, Meeting const& m, Shard<T, Space> const& x, Shard<T, Space> const& y) const {
     if (is_identity(i)) return x;

@@ -29,6 +29,8 @@ class Concat : public Branches<T, Space> {
     return false;
   }
 
+  bool contains_input(Partition const& input) const override { return this->begins_with_input(input); }
+
   void forward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y) override {
     auto const& meetings = this->meet(x.partition());
     for (std::size_t i = 0; i < this->size(); ++i) {
@@ -38,7 +40,7 @@ class Concat : public Branches<T, Space> {
       this->chain(i).forward(pass, x, out);
       if (!m.in_place)
         this->move(i, m, out.tile(), to);
-      else if (this->is_identity(i))
+      else if (this->is_identity(i) && !lies_at(out, to))
         copy<T, T>(this->space(), out.tile(), to, out.owned());
     }
   }
@@ -49,6 +51,11 @@ class Concat : public Branches<T, Space> {
   }
 
  private:
+  static bool lies_at(Shard<T, Space> const& x, Tile<T> const& to) {
+    auto const& [n, d, h, w, c] = x.owned().axis;
+    if (x.owned().empty()) return true;
+    return x.tile().position(n.begin, d.begin, h.begin, w.begin) == to.position(n.begin, d.begin, h.begin, w.begin);
+  }
   bool lies_in_joined(std::size_t) const override { return true; }
 };
 
