@@ -18,6 +18,7 @@
 #include "tessera/layer/batch_norm.hpp"
 #include "tessera/layer/conv.hpp"
 #include "tessera/layer/dense.hpp"
+#include "tessera/layer/flat_dense.hpp"
 #include "tessera/layer/flatten.hpp"
 #include "tessera/layer/redistribute.hpp"
 #include "tessera/model/model.hpp"
@@ -91,6 +92,32 @@ TEST_CASE("weights: what one decomposition saves, another loads") {
   io::load_weights(loaded, path);
   CHECK(values_of(loaded) == values_of(trained(first(), 5)));
   CHECK(files_in(scratch) == 1);
+}
+
+TEST_CASE("weights: shards are saved as one whole, and any decomposition takes its own") {
+  using Split = Distribution<Sample, Channel, Depth>;
+  auto const with = [](Counts const& counts) {
+    return sequential<float>(RankGrid<Split>(world(), counts), SampleShape<3>{.channels = 4, .space = {4, 3, 2}},
+                             conv3d<3>(5, same, Stationary::x), conv3d<3>(4, same, Stationary::y), dense(3, flattened));
+  };
+  auto const whole = [](Net const& net) {
+    std::vector<std::vector<float>> all;
+    for (auto const* p : net.parameters()) all.push_back(p->download_whole(net.input_ranks().world()));
+    return all;
+  };
+  Scratch const scratch;
+  std::string const path = scratch / "weights.h5";
+  Net saved = with({.channel = world().size()});
+  saved.allocate(2, 3);
+  io::save_weights(saved, path);
+  if (world().size() > 1) CHECK(saved.parameters()[0]->count() < saved.parameters()[0]->whole_count());
+  for (Counts const& counts : {Counts{.sample = world().size()}, Counts{.depth = world().size()}}) {
+    Net loaded = with(counts);
+    loaded.allocate(2, 4);
+    CHECK(whole(loaded) != whole(saved));
+    io::load_weights(loaded, path);
+    CHECK(whole(loaded) == whole(saved));
+  }
 }
 
 TEST_CASE("weights: a dataset for each parameter under PyTorch's name, with PyTorch's shape") {

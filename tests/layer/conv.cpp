@@ -14,6 +14,7 @@
 #include "support/host_tensor.hpp"
 #include "support/layer_cases.hpp"
 #include "support/layer_harness.hpp"
+#include "support/linear_layer.hpp"
 #include "support/oracle/conv.hpp"
 #include "tessera/comm/rank_grid.hpp"
 
@@ -29,20 +30,12 @@ struct Case {
   std::int64_t groups = 1;
   Padding padding = Padding::zeros;
   Stationary stationary = Stationary::automatic;
-  bool bias = true;
-  Partition input;
-  bool adds = false;         ///< dx is added to what is there
-  bool without_dx = false;   ///< as the first layer of a network
-  std::int64_t samples = 1;  ///< of an incomplete batch after the whole one
-  std::uint64_t seed = 0;
+  LinearCase linear;
 
   oracle::Conv oracle() const {
     return {{windows[0], windows[1], windows[2]}, x.channel, out_channels, groups, padding};
   }
 
-  /// Whether outputs, and input gradients, sum their terms as on one rank.
-  bool same_order_forward() const { return !cuts_channels(input); }
-  bool same_order_backward() const { return !cuts_channels(input) && padding == Padding::zeros; }
   /// How often a term may stand in for another beyond the border.
   std::int64_t images() const {
     std::int64_t all = 1;
@@ -56,7 +49,7 @@ struct Case {
                                  stride(d.stride, h.stride, w.stride), dilation(d.dilation, h.dilation, w.dilation),
                                  padding_low(d.low, h.low, w.low), padding_high(d.high, h.high, w.high));
     ConvSpec with = made;
-    with.bias = bias;
+    with.bias = linear.bias;
     with.groups = groups;
     with.padding = padding;
     with.stationary = stationary;
@@ -64,15 +57,11 @@ struct Case {
   }
 
   std::string text() const {
-    return tessera::detail::text("conv of ", test::text(input), " to ", out_channels, " channels, ",
-                                 test::text(windows[0]), " | ", test::text(windows[1]), " | ", test::text(windows[2]),
-                                 ", ", groups, " groups, ", name(padding), ", stationary ",
-                                 static_cast<int>(stationary), bias ? ", bias" : "", adds ? ", adds" : "",
-                                 without_dx ? ", no dx" : "", ", then ", samples, " samples, seed ", seed);
+    return tessera::detail::text("conv to ", out_channels, " channels, ", test::text(windows[0]), " | ",
+                                 test::text(windows[1]), " | ", test::text(windows[2]), ", ", groups, " groups, ",
+                                 name(padding), ", stationary ", static_cast<int>(stationary));
   }
 };
-
-bool is_product(std::int64_t n) { return n == 4 || n == 6 || n == 8; }
 
 Case draw_case(std::int64_t ranks) {
   Case c;
@@ -121,12 +110,7 @@ Case draw_case(std::int64_t ranks) {
     else
       break;
   }
-  c.bias = draw(0, 2, "bias") > 0;
-  c.input = draw_partition(c.x, counts);
-  c.adds = draw(0, 1, "adds") == 1;
-  c.without_dx = draw_one_in(8, "no data gradient");
-  c.samples = draw(1, c.x.sample, "samples of an incomplete batch");
-  c.seed = static_cast<std::uint64_t>(draw(0, 1'000'000, "seed"));
+  c.linear.draw_rest(c.x, counts);
   return c;
 }
 
@@ -147,71 +131,26 @@ std::vector<double> reordered(oracle::Conv const& conv, std::vector<double> cons
   return result;
 }
 
-/// One batch through a layer on all ranks, against the oracle and, bit for bit, against the same layer on one rank.
-template <class T>
-void check_batch(Case const& c, Partition const& input, Driver<T>& driver, Driver<T>& alone, std::uint64_t seed) {
-  oracle::Conv const conv = c.oracle();
-  Shape const in = input.shape(), out = conv.output(in);
-  HostTensor const x = random_tensor(in, seed), dy = random_tensor(out, seed + 1), start = random_tensor(in, seed + 2);
-  auto const w = random_values(static_cast<std::int64_t>(conv.weights()), seed + 3);
-  auto const b = c.bias ? random_values(c.out_channels, seed + 4) : std::vector<double>{};
-  auto const torch = reordered(conv, w, true);
-  std::int64_t const ranks = input.grid().size(), taps = conv.taps() * conv.group_inputs() + ranks,
-                     readers = conv.taps() * c.images() * c.out_channels / c.groups + ranks;
-
-  for (Driver<T>* each : {&driver, &alone}) {
-    Partition const part = each == &alone ? Partition(Grid(Counts{}), in) : input;
-    each->set_shard(".weight", torch);
-    if (c.bias) each->set_shard(".bias", b);
-    each->forward(part, x);
-    each->backward(dy, {}, c.adds ? &start : nullptr, c.without_dx);
-  }
-
-  together([&] {
-    driver.expect_clean();
-    alone.expect_clean();
-    HostTensor const y = oracle::conv_forward(conv, x, w, b), y_size = oracle::conv_forward(conv, x, w, b, true);
-    expect_owned("y", driver.y(), y, [&](std::size_t i) { return gamma_n<T>(taps + 1) * y_size.values[i]; });
-    if (c.same_order_forward()) expect_same_bits("y", driver.y(), alone.y());
-
-    if (!c.without_dx) {
-      HostTensor dx = oracle::conv_backward_data(conv, in, w, dy),
-                 dx_size = oracle::conv_backward_data(conv, in, w, dy, true);
-      if (c.adds)
-        for (std::size_t i = 0; i < dx.values.size(); ++i) {
-          dx.values[i] += start.values[i];
-          dx_size.values[i] += std::abs(start.values[i]);
-        }
-      expect_owned("dx", driver.dx(), dx, [&](std::size_t i) { return gamma_n<T>(readers + 1) * dx_size.values[i]; });
-      if (c.same_order_backward()) expect_same_bits("dx", driver.dx(), alone.dx());
-    }
-
-    std::int64_t const terms = out.sample * out.depth * out.height * out.width + ranks;
-    std::vector<double> bounds = reordered(conv, oracle::conv_backward_filter(conv, x, dy, true), true);
-    for (double& bound : bounds) bound *= gamma_n<T>(terms + 1);
-    driver.expect_gradient("dw", ".weight", reordered(conv, oracle::conv_backward_filter(conv, x, dy), true), bounds);
-    if (c.bias) {
-      bounds = oracle::conv_backward_bias(dy, true);
-      for (double& bound : bounds) bound *= gamma_n<T>(terms);
-      driver.expect_gradient("db", ".bias", oracle::conv_backward_bias(dy), bounds);
-    }
-  });
-}
-
 template <class T>
 void check(Case const& c, RankGrid<AnySplit> const& world, RankGrid<AnySplit> const& self) {
-  RankGrid<AnySplit> const ranks(world, c.input.grid().counts());
-  Driver<T> driver(ranks, c.input, c.spec()), alone(self, Partition(self.grid(), c.x), c.spec());
-  try {
-    check_batch(c, c.input, driver, alone, c.seed);
-    // An incomplete batch, then the large one again, where samples lie in balanced blocks as they do in a model.
-    if (c.input.blocks(AxisId::sample).balanced() && c.samples < c.x.sample) {
-      check_batch(c, c.input.with_samples(c.samples), driver, alone, c.seed + 10);
-      check_batch(c, c.input, driver, alone, c.seed + 20);
-    }
-  } catch (Error const& error) {
-    throw Error(error.what() + std::string("\n  in ") + c.text());
-  }
+  oracle::Conv const conv = c.oracle();
+  LinearCase linear = c.linear;
+  linear.weights = static_cast<std::int64_t>(conv.weights());
+  linear.out_channels = c.out_channels;
+  linear.output = [=](Shape const& x) { return conv.output(x); };
+  linear.oracle = [=](HostTensor const& x, std::vector<double> const& torch, std::vector<double> const& b,
+                      HostTensor const& dy, bool magnitude) {
+    auto const w = reordered(conv, torch, false);
+    return LinearResult{oracle::conv_forward(conv, x, w, b, magnitude),
+                        oracle::conv_backward_data(conv, x.shape, w, dy, magnitude),
+                        reordered(conv, oracle::conv_backward_filter(conv, x, dy, magnitude), true),
+                        oracle::conv_backward_bias(dy, magnitude)};
+  };
+  linear.terms_y = conv.taps() * conv.group_inputs();
+  linear.terms_dx = conv.taps() * c.images() * c.out_channels / c.groups;
+  linear.same_order_forward = !cuts_channels(linear.input);
+  linear.same_order_backward = linear.same_order_forward && c.padding == Padding::zeros;
+  check_linear_layer<T>(linear, world, self, c.spec(), c.text());
 }
 
 template <class T>
@@ -224,10 +163,10 @@ void distributed_equals_serial(char const* type) {
       [&] {
         Case const c = draw_case(world.size());
         coverage.begin_case();
-        coverage.count_windows(c.input, c.input.scaled_to(c.oracle().output(c.x)), c.windows);
+        coverage.count_windows(c.linear.input, c.linear.input.scaled_to(c.oracle().output(c.x)), c.windows);
         coverage.count("groups", c.groups > 1);
         coverage.count("padding mode", c.padding != Padding::zeros);
-        coverage.count("channels cut", cuts_channels(c.input), world.size() > 1);
+        coverage.count("channels cut", cuts_channels(c.linear.input), world.size() > 1);
         check<T>(c, world, self);
       },
       MPI_COMM_WORLD);
@@ -237,7 +176,7 @@ void distributed_equals_serial(char const* type) {
 /// One named convolution: both types, with bias, with a data gradient that is written.
 void check_named(Case c) {
   auto const world = world_ranks(), self = self_ranks();
-  c.samples = c.x.sample;
+  c.linear.samples = c.x.sample;
   check<double>(c, world, self);
   check<float>(c, world, self);
 }
@@ -249,13 +188,13 @@ Case along_width(std::int64_t n, Window const& window, std::vector<std::int64_t>
   c.x = {2, 1, 1, n, 3};
   c.out_channels = 2;
   if (boundaries.empty()) {
-    c.input = Partition(Grid(Counts{.width = ranks}), c.x);
+    c.linear.input = Partition(Grid(Counts{.width = ranks}), c.x);
   } else {
     // Ranks beyond those that the boundaries name own nothing.
     boundaries.resize(static_cast<std::size_t>(ranks) + 1, n);
     boundaries.back() = n;
-    c.input = Partition(Grid(Counts{.width = ranks}),
-                        {Blocks(2, 1), Blocks(1, 1), Blocks(1, 1), Blocks::at(boundaries), Blocks(3, 1)});
+    c.linear.input = Partition(Grid(Counts{.width = ranks}),
+                               {Blocks(2, 1), Blocks(1, 1), Blocks(1, 1), Blocks::at(boundaries), Blocks(3, 1)});
   }
   return c;
 }
@@ -281,7 +220,7 @@ TEST_CASE("cases 1, 14: k3 s2 p1 on uneven shards has the outputs and the data g
   check_named(even);
   even.x.height = 8;
   even.windows[1] = {3, 2, 1, 1, 1};
-  even.input = Partition(even.input.grid(), even.x);
+  even.linear.input = Partition(even.linear.input.grid(), even.x);
   check_named(even);
 }
 
@@ -293,9 +232,9 @@ TEST_CASE("case 2: even kernels, strides that do not divide, dilation") {
 
 TEST_CASE("case 3: k7 s2 p3 with the batch split alone") {
   Case c = along_width(12, {7, 2, 1, 3, 3});
-  std::int64_t const ranks = c.input.grid().size();
+  std::int64_t const ranks = c.linear.input.grid().size();
   c.x.sample = ranks + 1;
-  c.input = Partition(Grid(Counts{.sample = ranks}), c.x);
+  c.linear.input = Partition(Grid(Counts{.sample = ranks}), c.x);
   check_named(c);
 }
 
@@ -306,7 +245,7 @@ TEST_CASE("case 4: k4 s4, and the gradient is decomposed as the input is") {
 
 TEST_CASE("case 5: a first layer computes no data gradient, and the same filter gradient") {
   Case c = along_width(12, {3, 1, 1, 1, 1});
-  c.without_dx = true;
+  c.linear.without_dx = true;
   check_named(c);
 }
 
@@ -327,7 +266,7 @@ TEST_CASE("cases 7, 18: ranks without a cell take part") {
   check_named(c);  // (2) on up to 8 ranks
   c.x = {2, 3, 2, 2, 3};
   c.windows[0] = c.windows[1] = c.windows[2];
-  c.input = Partition(Grid(Counts{.depth = c.input.grid().size()}), c.x);
+  c.linear.input = Partition(Grid(Counts{.depth = c.linear.input.grid().size()}), c.x);
   check_named(c);
   check_named(along_width(6, {3, 1, 1, 1, 1}, {0, 0, 0, 6}));  // all on one rank, or none before it
 }
@@ -342,18 +281,78 @@ TEST_CASE("case 9: halos of consecutive steps do not mix") {
   auto const ranks = world_ranks();
   Case const c = along_width(16, {5, 1, 1, 2, 2});
   oracle::Conv const conv = c.oracle();
-  Driver<double> driver(ranks, c.input, c.spec());
+  Driver<double> driver(ranks, c.linear.input, c.spec());
   auto const w = random_values(static_cast<std::int64_t>(conv.weights()), 1);
   driver.set(".weight", reordered(conv, w, true));
   driver.set(".bias", {0.0, 0.0});
   bool holds = true;
   for (std::uint64_t step = 0; step < 50; ++step) {
     HostTensor const x = random_tensor(c.x, step), y = oracle::conv_forward(conv, x, w, {});
-    driver.forward(c.input, x);
+    driver.forward(c.linear.input, x);
     for_each_cell(driver.y().owned(), [&](auto n, auto d, auto h, auto wide, auto co) {
       holds = holds && near(driver.y()(n, d, h, wide, co), y.at(n, d, h, wide, co), 1e-13);
     });
   }
   CHECK(holds);
   driver.expect_clean();
+}
+
+TEST_CASE("case 10: padding modes hold at the global border alone, on both sides, along every axis") {
+  auto const world = world_ranks();
+  for (Padding mode : {Padding::circular, Padding::reflect, Padding::replicate})
+    for (int axis = 0; axis < 3; ++axis)
+      for (Window const& window : {Window{3, 1, 1, 1, 1}, Window{2, 1, 1, 0, 1}, Window{2, 1, 1, 1, 0}}) {
+        Case c;
+        c.windows[static_cast<std::size_t>(axis)] = window;
+        c.padding = mode;
+        c.x = {2, 4, 3, 5, 2};
+        Counts counts;
+        counts[space_in_order[static_cast<std::size_t>(axis)]] = world.size();
+        c.linear.input = Partition(Grid(counts), c.x);
+        check_named(c);
+      }
+  // Reflection is judged by the global extent, however narrow the blocks are.
+  Case narrow = along_width(8, {7, 1, 1, 7, 7});
+  narrow.padding = Padding::reflect;
+  check_named(narrow);
+}
+
+TEST_CASE("circular padding may be wider than the extent") {
+  Case c = along_width(3, {9, 1, 1, 7, 8});
+  c.padding = Padding::circular;
+  check_named(c);
+}
+
+TEST_CASE("what cannot be is refused by name on every rank, before anything moves") {
+  auto const world = world_ranks();
+  RankGrid<AnySplit> const ranks(world, Counts{.channel = world.size()});
+  Partition const input(ranks.grid(), {1, 1, 1, 9, 6});
+  auto const bind = [&](auto const& spec) { Driver<double>(ranks, input, spec); };
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(4, groups(4))),
+                       "conv1: the groups must divide the input and the output channels, but 4 groups were asked of 6 "
+                       "and 4",
+                       Error);
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(4, groups(0))),
+                       "conv1: the groups must divide the input and the output channels, but 0 groups were asked of 6 "
+                       "and 4",
+                       Error);
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(4, padding(9), Padding::reflect)),
+                       "conv1: reflect padding must be less than the extent, but along width it is 9 and 9 of 9; use "
+                       "less padding or another mode",
+                       Error);
+  CHECK_THROWS_WITH_AS(bind(conv1d<12>(4, padding(1))),
+                       "conv1: the kernel must fit into the padded input, but along width it covers 12 cells of 9 + 1 "
+                       "+ 1; use a smaller kernel or more padding",
+                       Error);
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(0)), "conv1: the number of output channels must be at least 1, it is 0", Error);
+  if (world.size() == 1) return;
+  CHECK_THROWS_WITH_AS(bind(conv1d<3>(6, groups(2), Stationary::x)),
+                       "conv1: with groups, its outputs stay where they are; leave the choice out", Error);
+  if (world.size() == 2 || world.size() == 3)
+    CHECK_THROWS_WITH_AS(bind(conv1d<3>(6, Stationary::w)),
+                         tessera::detail::text("conv1: stationary weights need a number of channel blocks that is a "
+                                               "product, but it is ",
+                                               world.size(), "; keep x or y stationary")
+                             .c_str(),
+                         Error);
 }

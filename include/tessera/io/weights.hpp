@@ -69,20 +69,23 @@ inline std::vector<double> read_values(std::string const& path, std::string cons
 
 }  // namespace detail
 
-/// Writes parameters and running statistics into one HDF5 file, each under its name and in PyTorch's order of axes. The
-/// file appears whole or not at all. Collective; the first rank writes.
+/// Writes parameters and running statistics into one HDF5 file, each whole, under its name and in PyTorch's order of
+/// axes. The file appears whole or not at all. Collective; the first rank writes.
 /// Fails: on every rank, if the file cannot be written.
 template <class T, class Space>
 void save_weights(Model<T, Space> const& model, std::string const& path) {
   Communicator<Mpi> const& ranks = model.input_ranks().world();
+  std::vector<std::vector<T>> whole;
+  for (Parameter<T, Space> const* p : model.parameters()) {
+    whole.push_back(p->download_whole(ranks));
+    if (ranks.rank() != 0) whole.back() = {};
+  }
   agreed(ranks, [&] {
     if (ranks.rank() != 0) return;
     write_whole_file("save_weights", path, detail::hdf5_image([&](hid_t file) {
-                       for (Parameter<T, Space> const* p : model.parameters()) {
-                         require(!p->sharded(), "save_weights", p->name(),
-                                 " is split over ranks; only whole parameters can be saved yet");
-                         detail::write_dataset(file, p->name(), p->shape(), p->download());
-                       }
+                       auto next = whole.begin();
+                       for (Parameter<T, Space> const* p : model.parameters())
+                         detail::write_dataset(file, p->name(), p->file_shape(), *next++);
                        model.for_each_buffer([&](std::string const& name, std::vector<double>& values) {
                          detail::write_dataset(file, name, {static_cast<std::int64_t>(values.size())}, values);
                        });
@@ -98,14 +101,14 @@ void load_weights(Model<T, Space> const& model, std::string const& path) {
   std::vector<std::vector<double>> found;
   agreed(model.input_ranks().world(), [&] {
     for (Parameter<T, Space> const* p : model.parameters())
-      found.push_back(detail::read_values(path, p->name(), p->shape()));
+      found.push_back(detail::read_values(path, p->name(), p->file_shape()));
     model.for_each_buffer([&](std::string const& name, std::vector<double>& values) {
       found.push_back(detail::read_values(path, name, {static_cast<std::int64_t>(values.size())}));
     });
   });
   auto next = found.begin();
   for (Parameter<T, Space> const* p : model.parameters()) {
-    p->set(std::vector<T>(next->begin(), next->end()));
+    p->set_from_whole(std::vector<T>(next->begin(), next->end()));
     ++next;
   }
   model.for_each_buffer([&](std::string const&, std::vector<double>& values) { values = *next++; });

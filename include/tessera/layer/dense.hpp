@@ -51,16 +51,19 @@ class DenseOp {
   }
 
   void forward(ForwardPass<T, Space> const& p) {
-    op::conv_forward(p.space, block_, by_sample(p.x), p.parameters[0], p.parameters[1], by_sample(p.y),
-                     by_sample(p.box), workspace_, PollPass{p.pass});
+    op::conv_forward(p.space, block_, op::with_samples_along_width(p.x), p.parameters[0], p.parameters[1],
+                     op::with_samples_along_width(p.y), op::with_samples_along_width(p.box), workspace_,
+                     PollPass{p.pass});
   }
   void backward(BackwardPass<T, Space> const& p) {
-    op::conv_backward_data(p.space, block_, by_sample(p.dy), p.parameters[0], by_sample(p.dx), by_sample(p.box),
-                           p.accumulate, workspace_, PollPass{p.pass});
+    op::conv_backward_data(p.space, block_, op::with_samples_along_width(p.dy), p.parameters[0],
+                           op::with_samples_along_width(p.dx), op::with_samples_along_width(p.box), p.accumulate,
+                           workspace_, PollPass{p.pass});
   }
   void backward_parameters(ParameterPass<T, Space> const& p) {
-    op::conv_backward_filter(p.space, block_, by_sample(p.x), by_sample(p.dy), by_sample(p.box), p.gradients[0],
-                             p.gradients[1], workspace_, PollPass{p.pass});
+    op::conv_backward_filter(p.space, block_, op::with_samples_along_width(p.x), op::with_samples_along_width(p.dy),
+                             op::with_samples_along_width(p.box), p.gradients[0], p.gradients[1], workspace_,
+                             PollPass{p.pass});
   }
 
   std::string name() const { return "dense, " + std::to_string(outputs()) + " outputs" + (bias_ ? ", bias" : ""); }
@@ -69,18 +72,6 @@ class DenseOp {
   }
 
  private:
-  /// Samples and width change places: there are many samples and, after flatten, one position each.
-  template <class U>
-  static Tile<U> by_sample(Tile<U> tile) {
-    std::swap(tile.origin[0], tile.origin[3]);
-    std::swap(tile.stride[0], tile.stride[3]);
-    return tile;
-  }
-  static Box by_sample(Box box) {
-    std::swap(box.axis[0], box.axis[3]);
-    return box;
-  }
-
   std::int64_t outputs() const { return block_.geometry.out_channels; }
 
   op::ConvBlock block_;

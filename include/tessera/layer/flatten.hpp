@@ -52,7 +52,9 @@ struct FlattenSpec {
     static_assert(
         !Policy::splits_space && !Policy::splits_channel,
         "tessera::flatten: the input must be whole in space and channels; redistribute to a Distribution that "
-        "splits samples only, e.g. redistribute<Distribution<Sample>>(), before flatten");
+        "splits samples only, e.g. redistribute<Distribution<Sample>>(), before flatten, or leave flatten out and "
+        "write "
+        "dense(outputs, flattened)");
     return std::make_unique<FlattenLayer<T, Space>>();
   }
 };

@@ -109,7 +109,10 @@ class MixingLayer : public Layer<T, Space> {
     bool const arrives = dx != nullptr || waits;
     Tile<T> const error = bound.dy_apart && arrives ? dense_tile(dy_buffer_.data(), bound.dy_held) : dy.tile();
     ParameterPass<T, Space> sums{pass, space_, input, error, bound.made, x.shape(), y.shape(), gradients()};
-    if constexpr (Op::sums_inputs) sums.box = binding_.folds() ? bound.x_plan.needs : x.owned();
+    if constexpr (Op::sums_inputs) {
+      sums.box = binding_.folds() ? bound.x_plan.needs : x.owned();
+      if (!binding_.folds()) sums.x = x.tile();
+    }
     if (arrives) exchanges_.dy.start(bound.dy_plan, dy.tile());
     if (!waits) {
       Watched const watched(pass, exchanges_.dy.request());

@@ -39,6 +39,7 @@ struct ParameterSpec {
   std::vector<std::int64_t> shape;
   std::vector<int> stored_order;
   Initial initial;
+  std::vector<std::int64_t> file_shape = {};  ///< where PyTorch sees several axes as one; empty: as `shape`
 };
 
 /// A parameter: this rank's shard of it (by default all of it), and the shard's gradient. The shard is a box of the
@@ -62,6 +63,8 @@ class Parameter {
   std::string const& name() const { return name_; }
   /// The whole parameter's shape, in PyTorch's order of axes.
   std::vector<std::int64_t> const& shape() const { return spec_.shape; }
+  /// The same as files have it.
+  std::vector<std::int64_t> const& file_shape() const { return spec_.file_shape.empty() ? shape() : spec_.file_shape; }
   std::vector<Interval> const& shard() const { return shard_; }
   std::int64_t count() const { return count_; }              ///< elements of this rank's shard
   std::int64_t whole_count() const { return whole_count_; }  ///< elements of the whole parameter
@@ -136,6 +139,28 @@ class Parameter {
   /// The shard's values in PyTorch's order of axes.
   std::vector<T> download() const { return in_logical_order(value_); }
   std::vector<T> download_gradient() const { return in_logical_order(gradient_); }
+
+  /// The whole parameter in PyTorch's order, on every rank. Collective over `ranks`, all ranks of the model.
+  std::vector<T> download_whole(Communicator<Mpi> const& ranks) const {
+    if (replicas_.size() == ranks.size()) return download();
+    std::vector<T> whole(static_cast<std::size_t>(whole_count_), T(0));
+    if (counted_here()) {
+      std::vector<T> const part = download();
+      std::size_t next = 0;
+      for_each([&](std::int64_t logical, std::int64_t) { whole[static_cast<std::size_t>(logical)] = part[next++]; });
+    }
+    ranks.all_reduce(whole.data(), whole_count_);
+    return whole;
+  }
+
+  /// Sets the shard to its part of a whole parameter.
+  void set_from_whole(std::vector<T> const& whole) const {
+    require(static_cast<std::int64_t>(whole.size()) == whole_count_, "Parameter::set_from_whole", name_, " has ",
+            whole_count_, " elements, but ", whole.size(), " were given");
+    std::vector<T> part;
+    for_each([&](std::int64_t logical, std::int64_t) { part.push_back(whole[static_cast<std::size_t>(logical)]); });
+    set(part);
+  }
 
   /// Sets the shard's values, given in PyTorch's order of axes.
   void set(std::vector<T> const& values) const {

@@ -50,6 +50,7 @@ struct DilationName {};
 struct PaddingName {};
 struct PaddingLowName {};
 struct PaddingHighName {};
+struct OutputPaddingName {};
 
 }  // namespace detail
 
@@ -78,6 +79,12 @@ constexpr auto padding_low(N... n) {
 template <class... N>
 constexpr auto padding_high(N... n) {
   return detail::axis_option<detail::PaddingHighName>(n...);
+}
+
+/// Cells that a transposed convolution makes more than it must, at the high side.
+template <class... N>
+constexpr auto output_padding(N... n) {
+  return detail::axis_option<detail::OutputPaddingName>(n...);
 }
 
 /// Windows as a user describes them, before the input's extents are known. Padding defaults to 0.
@@ -116,8 +123,7 @@ class WindowSpec {
 
   /// The windows for an input of this shape.
   Windows on(Shape const& input) const {
-    require(!(same_ && padding_given_), "same", "chooses the padding itself; give either same or padding, not both");
-    Windows windows = windows_;
+    Windows windows = given();
     if (same_)
       for (int i = 3 - rank_; i < 3; ++i) {
         Window& w = windows.axis[i];
@@ -125,6 +131,15 @@ class WindowSpec {
           w = same_window(input[spatial_axes[static_cast<std::size_t>(i)]], w.kernel, w.stride, w.dilation);
       }
     return windows;
+  }
+
+  /// How many axes are in use, and whether the padding is for the windows to choose.
+  int rank() const { return rank_; }
+  bool is_same() const { return same_; }
+  /// The windows as they were given, without the padding that `same` chooses.
+  Windows const& given() const {
+    require(!(same_ && padding_given_), "same", "chooses the padding itself; give either same or padding, not both");
+    return windows_;
   }
 
   /// Kernel and the options that differ from their defaults, for people.

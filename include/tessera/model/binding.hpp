@@ -32,6 +32,12 @@ concept BindsItself = requires(Spec const& spec, RankGrid<Policy> const& ranks, 
   spec.template bind<T, Space>(ranks, input, std::string());
 };
 
+/// The same, where the layer depends on the blocks of its input.
+template <class Spec, class T, class Space, class Policy>
+concept BindsToBlocks = requires(Spec const& spec, RankGrid<Policy> const& ranks, Partition const& input) {
+  spec.template bind<T, Space>(ranks, input, std::string());
+};
+
 /// A spec that contains other specs, such as residual.
 template <class Spec, class T, class Space, class Policy>
 concept BindsParts = requires(Spec const& spec, RankGrid<Policy> const& ranks, Partition const& input,
@@ -67,6 +73,8 @@ std::unique_ptr<Layer<T, Space>> bind_layer(RankGrid<Policy> const& ranks, Parti
       return std::make_unique<MixingLayer<T, Space, Op>>(ranks, input, std::move(op), name);
     else
       return std::make_unique<WindowLayer<T, Space, Op>>(ranks, input.shape(), std::move(op), name);
+  } else if constexpr (BindsToBlocks<Spec, T, Space, Policy>) {
+    return spec.template bind<T, Space>(ranks, input, names.next(kind_of(spec)));
   } else if constexpr (BindsItself<Spec, T, Space, Policy>) {
     return spec.template bind<T, Space>(ranks, input.shape(), names.next(kind_of(spec)));
   } else {

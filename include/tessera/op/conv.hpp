@@ -30,6 +30,7 @@ struct ConvForward {
   T const* bias;
   Tile<T> y;
   Box out;
+  Accumulate accumulate;
 
   TESSERA_HD void operator()(std::int64_t cell) const {
     std::int64_t const channels = out.axis[4].size();
@@ -53,7 +54,8 @@ struct ConvForward {
           for (std::int64_t ci = 0; ci < geometry.in_channels; ++ci, weight += geometry.row_step())
             sum += in[ci] * *weight;
         }
-    y(at[0], at[1], at[2], at[3], co) = sum;
+    T& target = y(at[0], at[1], at[2], at[3], co);
+    target = accumulate == Accumulate::add ? target + sum : sum;
   }
 };
 
@@ -150,8 +152,8 @@ struct BiasGradient {
 struct ConvKernels {
   template <class Space, class T>
   static void forward(Space const& space, ConvGeometry const& geometry, Tile<T const> x, T const* weights,
-                      T const* bias, Tile<T> y, Box const& out, Workspace<T>&, auto&&) {
-    run("tessera::conv_forward", space, out.volume(), ConvForward<T>{geometry, x, weights, bias, y, out});
+                      T const* bias, Tile<T> y, Box const& out, Accumulate accumulate, Workspace<T>&, auto&&) {
+    run("tessera::conv_forward", space, out.volume(), ConvForward<T>{geometry, x, weights, bias, y, out, accumulate});
   }
 
   template <class Space, class T>
@@ -206,9 +208,10 @@ struct ConvKernels {
 
   template <class Space, class T>
   static void forward(Space const& space, ConvGeometry const& geometry, Tile<T const> x, T const* weights,
-                      T const* bias, Tile<T> y, Box const& out, Workspace<T>& workspace, auto&& poll) {
+                      T const* bias, Tile<T> y, Box const& out, Accumulate accumulate, Workspace<T>& workspace,
+                      auto&& poll) {
     with_tasks("tessera::conv_forward", space, poll, [&](Tasks const& tasks) {
-      host_conv_forward(tile_kernels<T>(isa()), geometry, x, weights, bias, y, out, workspace, tasks);
+      host_conv_forward(tile_kernels<T>(isa()), geometry, x, weights, bias, y, out, accumulate, workspace, tasks);
     });
   }
 
@@ -244,18 +247,19 @@ template <class Space, class T>
 using ConvKernels = generic::ConvKernels;
 #endif
 
-/// y[o] = bias + sum over taps j and input channels of w[j] x[o * stride - low + dilation * j], on the box `out`. An
+/// y[o] (+)= bias + sum over taps j and input channels of w[j] x[o * stride - low + dilation * j], on the box `out`. An
 /// output's bits depend on neither the box nor the number of threads.
 /// Shape: x holds required(out) with all input channels, zeros (or whatever the padding is) included; y holds out; bias
-///   may be null.
+///   may be null, and must be where the sum is added.
 /// Moves: nothing.
 /// Fails: if TESSERA_ISA names an instruction set that the machine lacks. A layer checks the geometry when it is bound.
 template <class Space, class T, Poll Polling = NoPoll, class Kernels = ConvKernels<Space, T>>
 void conv_forward(Space const& space, ConvGeometry const& geometry, Tile<std::type_identity_t<T> const> x,
                   std::type_identity_t<T> const* weights, std::type_identity_t<T> const* bias,
-                  Tile<std::type_identity_t<T>> y, Box const& out, Workspace<T>& workspace, Polling const& poll = {}) {
+                  Tile<std::type_identity_t<T>> y, Box const& out, Workspace<T>& workspace, Polling const& poll = {},
+                  Accumulate accumulate = Accumulate::write) {
   if (out.empty()) return;
-  Kernels::forward(space, geometry, x, weights, bias, y, out, workspace, poll);
+  Kernels::forward(space, geometry, x, weights, bias, y, out, accumulate, workspace, poll);
 }
 
 /// dx[i] (+)= sum over taps j and output channels of w[j] dy[(i + low - dilation * j) / stride] where that division is

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "tessera/op/conv.hpp"
 #include "tessera/op/depthwise.hpp"
@@ -54,6 +55,19 @@ inline Box from_channel(Box box, Interval part) {
   return box;
 }
 
+/// The same cells with samples and width changed over. Kernels run along the width, and behind a flatten there are many
+/// samples of one position each.
+template <class T>
+Tile<T> with_samples_along_width(Tile<T> tile) {
+  std::swap(tile.origin[0], tile.origin[3]);
+  std::swap(tile.stride[0], tile.stride[3]);
+  return tile;
+}
+inline Box with_samples_along_width(Box box) {
+  std::swap(box.axis[0], box.axis[3]);
+  return box;
+}
+
 /// target[c] = values[c - first], or 0 if there are none.
 template <class T>
 struct FillBias {
@@ -82,19 +96,23 @@ void fill_bias(Space const& space, Tile<T> const& target, Box const& box, T cons
 /// As conv_forward, for a rank's part; the bias is that of `out`.
 template <class Space, class T, Poll Polling>
 void conv_forward(Space const& space, ConvBlock const& block, Tile<T const> const& x, T const* weights, T const* bias,
-                  Tile<T> const& y, Box const& box, Workspace<T>& workspace, Polling const& poll) {
-  if (block.in.empty()) return fill_bias(space, y, box, bias, block.out.begin);
+                  Tile<T> const& y, Box const& box, Workspace<T>& workspace, Polling const& poll,
+                  Accumulate accumulate = Accumulate::write) {
+  if (block.in.empty()) {
+    if (accumulate == Accumulate::write) fill_bias(space, y, box, bias, block.out.begin);
+    return;
+  }
   if (block.depthwise()) {
     ConvGeometry geometry = block.geometry;
     geometry.weight_step = block.out.size();
     for_each_position("tessera::conv_forward", space, box,
-                      DepthwiseForward<T>{geometry, block.out.begin, x, weights, bias, y});
+                      DepthwiseForward<T>{geometry, block.out.begin, x, weights, bias, y, accumulate});
     return poll();
   }
   block.for_each_group([&](ConvGeometry const& part, Interval from, Interval to) {
     std::int64_t const skip = to.begin - block.out.begin;
     conv_forward(space, part, from_channel(x, from.begin), weights + skip, bias == nullptr ? nullptr : bias + skip,
-                 from_channel(y, to.begin), from_channel(box, to), workspace, poll);
+                 from_channel(y, to.begin), from_channel(box, to), workspace, poll, accumulate);
   });
 }
 

@@ -19,6 +19,7 @@ struct DepthwiseForward {
   T const* weights;
   T const* bias;  ///< or null
   Tile<T> y;
+  Accumulate accumulate;
   TESSERA_HD void operator()(std::int64_t const at[4], Interval channels) const {
     Window const* const win = geometry.windows.axis;
     T* const sum = y.position(at[0], at[1], at[2], at[3]) + channels.begin;
@@ -26,7 +27,7 @@ struct DepthwiseForward {
     if (bias != nullptr) {
       TESSERA_INDEPENDENT
       for (std::int64_t c = 0; c < count; ++c) sum[c] = bias[skip + c];
-    } else {
+    } else if (accumulate == Accumulate::write) {
       TESSERA_INDEPENDENT
       for (std::int64_t c = 0; c < count; ++c) sum[c] = T(0);
     }

@@ -131,8 +131,9 @@ class Trainer {
       std::uint64_t const hash = p->checksum();
       std::uint64_t const low = p->replicas().all_reduce(hash, Reduce::min),
                           high = p->replicas().all_reduce(hash, Reduce::max);
-      require(low == high, "Trainer", "the ranks must hold equal copies of ", p->name(),
-              ", but their checksums differ after step ", optimizer_.steps());
+      require(world().all_reduce(low == high ? 0 : 1, Reduce::max) == 0, "Trainer",
+              "the ranks must hold equal copies of ", p->name(), ", but their checksums differ after step ",
+              optimizer_.steps());
     }
   }
 

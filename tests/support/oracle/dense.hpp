@@ -8,21 +8,18 @@
 #include <vector>
 
 #include "support/host_tensor.hpp"
+#include "support/linear_layer.hpp"
 
 /// y = W x + b on the channels of every position, W as (outputs, inputs), and its gradients. With `magnitude`, every
 /// product by its absolute value.
 namespace tessera::test::oracle {
 
-struct Dense {
-  HostTensor y, dx;
-  std::vector<double> dw, db;
-};
-
-inline Dense dense(HostTensor const& x, std::vector<double> const& w, std::vector<double> const& b,
-                   HostTensor const& dy, bool magnitude = false) {
+inline LinearResult dense(HostTensor const& x, std::vector<double> const& w, std::vector<double> const& b,
+                          HostTensor const& dy, bool magnitude) {
   auto const size = [&](double value) { return magnitude ? std::abs(value) : value; };
   auto const in = static_cast<std::size_t>(x.shape.channel), out = static_cast<std::size_t>(dy.shape.channel);
-  Dense result{HostTensor(dy.shape), HostTensor(x.shape), std::vector<double>(w.size()), std::vector<double>(out)};
+  LinearResult result{HostTensor(dy.shape), HostTensor(x.shape), std::vector<double>(w.size()),
+                      std::vector<double>(out)};
   for (std::size_t at = 0; at * out < dy.values.size(); ++at)
     for (std::size_t o = 0; o < out; ++o) {
       double const error = dy.values[at * out + o];

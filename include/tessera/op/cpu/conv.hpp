@@ -126,12 +126,12 @@ struct TransposedWeights {
 /// Elements rounded up to whole cache lines, so that what follows in a workspace is aligned.
 constexpr std::int64_t aligned(std::int64_t elements) { return ceil_div(elements, 16) * 16; }
 
-/// y = x * w + bias on the box `out`. Every output sums its taps in the order (depth, height, width, input channel),
+/// y (+)= x * w + bias on the box `out`. Every output sums its taps in the order (depth, height, width, input channel),
 /// starting from the bias, wherever it is computed.
 template <class T>
 void host_conv_forward(TileKernels<T> const& kernels, ConvGeometry const& geometry, Tile<T const> const& x,
-                       T const* weights, T const* bias, Tile<T> const& y, Box const& out, Workspace<T>& workspace,
-                       Tasks const& tasks) {
+                       T const* weights, T const* bias, Tile<T> const& y, Box const& out, Accumulate accumulate,
+                       Workspace<T>& workspace, Tasks const& tasks) {
   Window const* const window = geometry.windows.axis;
   std::int64_t const channels = out.axis[4].size(), begin = out.axis[4].begin;
   std::int64_t const depth = geometry.windows.taps() * geometry.in_channels;
@@ -157,6 +157,7 @@ void host_conv_forward(TileKernels<T> const& kernels, ConvGeometry const& geomet
   problem.inputs = geometry.in_channels;
   problem.channels = channels;
   problem.start = start;
+  problem.add = accumulate == Accumulate::add;
   bool const in_place = problem.positions() <= max_tile_rows;  // then each weight is read once
   correlate(kernels, problem,
             ForwardWeights<T>{weights + begin, geometry.row_step(), depth, blocks, in_place,

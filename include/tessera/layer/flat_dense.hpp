@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/rank_grid.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/exchange/exchange.hpp"
+#include "tessera/layer/dense.hpp"
+#include "tessera/layer/layer.hpp"
+#include "tessera/op/conv_block.hpp"
+
+namespace tessera {
+
+/// A dense layer on all cells of a sample, wherever they lie: each rank multiplies the cells that it owns with their
+/// columns of the weights, and partial outputs are summed at their owners.
+///
+/// Moves: forward partial outputs, backward their errors: `outputs` numbers per sample and rank; never cells of the
+/// input.
+template <class T, class Space>
+class FlatDense : public Layer<T, Space> {
+ public:
+  FlatDense(Ranks const& ranks, Partition const& input, DenseSpec const& spec, std::string name)
+      : ranks_(ranks), outputs_(spec.outputs), name_(std::move(name)), exchange_(ranks) {
+    require(outputs_ >= 1, name_, "the number of outputs must be at least 1, it is ", outputs_);
+    Shape const in = input.shape();
+    Box const own = input.owned(ranks.rank()), out = output(input).owned(ranks.rank());
+    bool const owns_outputs = !out.axis[1].empty() && !out.axis[2].empty() && !out.axis[3].empty();
+    own_outputs_ = owns_outputs ? out.axis[4] : Interval{};
+    cells_ = own.axis[1].size() * own.axis[2].size() * own.axis[3].size() * own.axis[4].size();
+    std::int64_t const inputs = in.channel * in.depth * in.height * in.width;
+    Communicator<Mpi> const& replicas = ranks.group({AxisId::sample});
+    parameters_.emplace_back(name_ + ".weight",
+                             ParameterSpec{"weight",
+                                           {outputs_, in.channel, in.depth, in.height, in.width},
+                                           {2, 3, 4, 1, 0},
+                                           Initial::glorot(inputs, outputs_),
+                                           {outputs_, inputs}},
+                             std::vector<Interval>{{0, outputs_}, own.axis[4], own.axis[1], own.axis[2], own.axis[3]},
+                             replicas);
+    if (spec.bias)
+      parameters_.emplace_back(name_ + ".bias", ParameterSpec{"bias", {outputs_}, {0}, Initial::value(spec.bias_start)},
+                               std::vector<Interval>{own_outputs_}, replicas);
+  }
+
+  Partition output(Partition const& input) const override {
+    return input.scaled_to({input.shape().sample, 1, 1, 1, outputs_});
+  }
+
+  void allocate(Partition const& input) override {
+    plans_.clear();
+    std::int64_t const samples = input.owned(ranks_.rank()).axis[0].size();
+    x_flat_.grow(samples * cells_);
+    dx_flat_.grow(samples * cells_);
+    partial_.grow(plan(input).needs.volume());
+  }
+
+  void forward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y) override {
+    ExchangePlan const& sums = plan(x.partition());
+    Tile<T> const partial = dense_tile(partial_.data(), sums.needs);
+    if (!sums.needs.empty())
+      op::conv_forward(space_, geometry(), op::with_samples_along_width(gathered(x).as_const()), weight(), nullptr,
+                       op::with_samples_along_width(partial), op::with_samples_along_width(sums.needs), workspace_,
+                       PollPass{pass});
+    exchange_.start_add(sums, partial);
+    op::fill_bias(space_, y.tile(), y.owned(), bias(), own_outputs_.begin);
+    exchange_.finish_add(y.tile());
+  }
+
+  void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const&, Shard<T, Space> const& dy,
+                Shard<T, Space> const* dx, Accumulate accumulate) override {
+    ExchangePlan const& sums = plan(x.partition());
+    Tile<T> const error = dense_tile(partial_.data(), sums.needs);
+    exchange_.start(sums, dy.tile());
+    if (parameters_.size() > 1 && !dy.owned().empty())
+      run("tessera::bias_gradient", space_, own_outputs_.size(),
+          op::generic::BiasGradient<T>{op::from_channel(dy.tile(), own_outputs_.begin),
+                                       op::from_channel(dy.owned(), own_outputs_), parameters_[1].gradient()});
+    exchange_.finish(error);
+    if (sums.needs.empty()) return;
+    Flat const flat = gathered(x);
+    op::conv_backward_filter(space_, geometry(), op::with_samples_along_width(flat.as_const()),
+                             op::with_samples_along_width(error), op::with_samples_along_width(sums.needs),
+                             parameters_[0].gradient(), nullptr, workspace_, PollPass{pass});
+    if (dx == nullptr) return;
+    bool const in_place = lies_flat(*dx);
+    Flat const target{in_place ? dx->tile().data : dx_flat_.data(), flat.box};
+    op::conv_backward_data(space_, geometry(), op::with_samples_along_width(error), weight(),
+                           op::with_samples_along_width(target.tile()), op::with_samples_along_width(target.box),
+                           in_place ? accumulate : Accumulate::write, workspace_, PollPass{pass});
+    if (in_place) return;
+    Tile<T const> const result = dense_tile<T const>(dx_flat_.data(), dx->owned());
+    if (accumulate == Accumulate::add)
+      add<T>(space_, result, dx->tile(), dx->owned());
+    else
+      copy<T, T>(space_, result, dx->tile(), dx->owned());
+  }
+
+  void for_each_parameter(std::function<void(Parameter<T, Space>&)> const& visit) override {
+    for (auto& parameter : parameters_) visit(parameter);
+  }
+
+  void describe(Partition const& input, bool needs_dx, std::vector<LayerInfo>& out) const override {
+    ExchangePlan const sums = make(input);
+    LayerInfo info{name_,   "dense, flattened, " + std::to_string(outputs_) + " outputs", output(input), 0, 0, 0, 0.0,
+                   needs_dx};
+    for (auto const& parameter : parameters_) info.parameters += parameter.whole_count();
+    info.halo_cells = sums.sent_cells();
+    info.halo_cells_back = sums.received_cells();
+    info.flops = 2.0 * static_cast<double>(input.shape().volume()) * static_cast<double>(outputs_);
+    out.push_back(std::move(info));
+  }
+
+ private:
+  /// The rank's cells of each sample side by side, as channels.
+  struct Flat {
+    T* cells;
+    Box box;
+    Tile<T> tile() const { return dense_tile(cells, box); }
+    Tile<T const> as_const() const { return tile(); }
+  };
+
+  op::ConvGeometry geometry() const { return {{}, cells_, outputs_}; }
+  T const* weight() const { return parameters_[0].value(); }
+  T const* bias() const { return parameters_.size() > 1 ? parameters_[1].value() : nullptr; }
+
+  static bool lies_flat(Shard<T, Space> const& shard) { return shard.held() == shard.owned(); }
+
+  Flat gathered(Shard<T, Space> const& x) const {
+    Box const box{{x.owned().axis[0], {0, 1}, {0, 1}, {0, 1}, {0, cells_}}};
+    if (lies_flat(x)) return {x.tile().data, box};
+    copy<T, T>(space_, x.tile(), dense_tile(x_flat_.data(), x.owned()), x.owned());
+    return {x_flat_.data(), box};
+  }
+
+  /// Every rank with cells makes parts of all outputs of its samples.
+  ExchangePlan make(Partition const& input) const {
+    Partition const out = output(input);
+    Region makes(out);
+    for (AxisId axis : {AxisId::depth, AxisId::height, AxisId::width, AxisId::channel}) {
+      Blocks const& blocks = input.blocks(axis);
+      std::vector<Interval> all;
+      for (std::int64_t i = 0; i < blocks.parts(); ++i)
+        all.push_back(blocks[i].empty() ? Interval{} : Interval{0, out.shape()[axis]});
+      makes.set(axis, std::move(all));
+    }
+    return make_plan(out, makes, ranks_.rank());
+  }
+  ExchangePlan const& plan(Partition const& input) {
+    auto const [place, is_new] = plans_.try_emplace(input.shape().sample);
+    if (is_new) place->second = make(input);
+    return place->second;
+  }
+
+  Ranks ranks_;
+  std::int64_t outputs_;
+  std::string name_;
+  Exchange<T, Space> exchange_;
+  Interval own_outputs_;
+  std::int64_t cells_ = 0;  ///< of one sample, that the rank owns
+  Space space_;
+  std::vector<Parameter<T, Space>> parameters_;
+  std::map<std::int64_t, ExchangePlan> plans_;
+  Storage<T, Space> x_flat_, dx_flat_, partial_;
+  op::Workspace<T> workspace_;
+};
+
+/// Says that a dense layer takes all cells of a sample as its inputs.
+struct Flattened {};
+inline constexpr Flattened flattened{};
+
+struct FlatDenseSpec {
+  static constexpr char const* kind = "dense";
+  DenseSpec dense;
+
+  template <class T, class Space, PartitionPolicy Policy>
+  std::unique_ptr<Layer<T, Space>> bind(RankGrid<Policy> const& ranks, Partition const& input, std::string name) const {
+    return std::make_unique<FlatDense<T, Space>>(ranks, input, dense, std::move(name));
+  }
+};
+
+/// flatten() and dense(outputs) in one, on an input that is cut in space and channels, without gathering it: a large
+/// flatten stays where its cells are, and so do their weights.
+///
+/// Options: no_bias, bias(start).
+/// Shape: (N, D, H, W, C) -> (N, 1, 1, 1, outputs); weights (outputs, C, D, H, W), in the order of PyTorch's (outputs,
+///   C D H W).
+/// Moves: partial outputs. The outputs belong to the ranks that own the first position in space; redistribute after it
+///   to share what follows.
+template <class... Options>
+FlatDenseSpec dense(std::int64_t outputs, Flattened, Options const&... options) {
+  return {dense(outputs, options...)};
+}
+
+}  // namespace tessera
