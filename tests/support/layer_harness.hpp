@@ -205,6 +205,22 @@ class Driver {
     });
   }
 
+  /// The elements of a whole parameter, in PyTorch's order, that lie in this rank's shard.
+  static std::vector<double> shard_of(Parameter<T, Host> const& p, std::vector<double> const& whole) {
+    auto const& shape = p.shape();
+    expect(static_cast<std::int64_t>(whole.size()) == p.whole_count(),
+           tessera::detail::text(p.name(), " has ", p.whole_count(), " elements, but ", whole.size(), " are given"));
+    std::vector<double> part;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      auto rest = static_cast<std::int64_t>(i);
+      bool inside = true;
+      for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
+        inside = inside && p.shard()[axis].contains(rest % shape[axis]);
+      if (inside) part.push_back(whole[i]);
+    }
+    return part;
+  }
+
   /// Throws what was wrong, on this rank, with cells that the layer had no business to write.
   void expect_clean() const { expect(failure_.empty(), failure_); }
 
@@ -228,22 +244,6 @@ class Driver {
     });
     require(found != nullptr, "Driver", "the layer has no parameter ", ending);
     return *found;
-  }
-
-  /// The elements of a whole parameter, in PyTorch's order, that lie in this rank's shard.
-  static std::vector<double> shard_of(Parameter<T, Host> const& p, std::vector<double> const& whole) {
-    auto const& shape = p.shape();
-    expect(static_cast<std::int64_t>(whole.size()) == p.whole_count(),
-           tessera::detail::text(p.name(), " has ", p.whole_count(), " elements, but ", whole.size(), " are given"));
-    std::vector<double> part;
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-      auto rest = static_cast<std::int64_t>(i);
-      bool inside = true;
-      for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
-        inside = inside && p.shard()[axis].contains(rest % shape[axis]);
-      if (inside) part.push_back(whole[i]);
-    }
-    return part;
   }
 
   /// Tensors in a network hold more than what is owned; here one cell more in each direction.
