@@ -113,7 +113,7 @@ Case draw_case(std::int64_t ranks, bool largest) {
   Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   c.x = draw_shape(counts, space);
   if (space == 1 && draw(0, 1, "a long width") == 1) c.x.width = draw(1, 20, "width");
-  if (draw_one_in(3, "about a cell per block"))
+  if (draw_one_in(2, "about a cell per block"))
     for (std::int64_t i = 3 - space; i < 3; ++i) {
       AxisId const axis = space_in_order[static_cast<std::size_t>(i)];
       if (counts[axis] > 2) (i == 0 ? c.x.depth : i == 1 ? c.x.height : c.x.width) = counts[axis] + draw(0, 2, "more");
