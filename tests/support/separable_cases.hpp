@@ -49,10 +49,10 @@ SeparableCase draw_separable(std::int64_t ranks, bool to_one, AxisMapOf axis_map
       c.map.axis[i] = oracle::identity_axis(n);
       continue;
     }
-    std::int64_t const kind = draw(0, 3, "outputs (any, any, few, a multiple)");
+    std::int64_t const kind = draw(0, 3, "outputs (any, few, few, a multiple)");
     if (to_one)
       m = 1;
-    else if (kind == 2)
+    else if (kind == 1 || kind == 2)
       m = draw(1, 3, "few outputs");
     else if (kind == 3)
       m = n * draw(1, 3, "times");
