@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -30,13 +31,14 @@ AdaptiveAveragePoolSpec spec_of(SeparableCase const& c) {
 /// A sum in T of all cells or readers, a scale, its rounding, and the sum with what was there.
 template <class T>
 SeparableBounds adaptive_bounds(SeparableCase const& c) {
-  return {gamma_n<T>(c.map.terms() + 2), gamma_n<T>(c.map.readers() + 3)};
+  bool const global = c.outputs == std::array<std::int64_t, 3>{1, 1, 1};
+  return {gamma_n<T>(c.map.terms() + 2), gamma_n<T>(c.map.readers() + 3), !global};
 }
 
 /// A sum in double, and few roundings to T.
 template <class T>
 SeparableBounds global_bounds(SeparableCase const& c) {
-  return {gamma_n<T>(1) + gamma_n<double>(c.map.terms() + 2), gamma_n<T>(3) + gamma_n<double>(4)};
+  return {gamma_n<T>(1) + gamma_n<double>(c.map.terms() + 2), gamma_n<T>(3) + gamma_n<double>(4), false};
 }
 
 template <class T>

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/adjoint.hpp"
+#include "support/alone.hpp"
 #include "support/distributed_property.hpp"
 #include "support/host_tensor.hpp"
 #include "support/layer_cases.hpp"
@@ -192,6 +193,11 @@ template <class T, class Spec>
 void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec) {
   Driver<T> driver(ranks, c.input, spec);
   check_batch(c, c.input, driver, c.seed);
+  if (c.seed % 3 == 0) {
+    HostTensor const start = random_tensor(c.x, c.seed + 2);
+    expect_bits_of_one_rank(driver, spec, values_of(c, c.x, c.seed),
+                            random_tensor(c.oracle().output(c.x), c.seed + 1), c.adds ? &start : nullptr);
+  }
   if (c.input.blocks(AxisId::sample).balanced() && c.samples < c.x.sample) {
     check_batch(c, c.input.with_samples(c.samples), driver, c.seed + 10);
     check_batch(c, c.input, driver, c.seed + 20);
