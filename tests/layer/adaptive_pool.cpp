@@ -117,9 +117,9 @@ TEST_CASE("adaptive average pool: windows by hand, more outputs than cells too")
     driver.forward(input, x);
     together([&] { expect_owned("y", driver.y(), y, [](std::size_t) { return 0.0; }); });
   };
-  check({1, 2, 3, 4, 5}, {2, 4});            // [0, 3) and [2, 5)
-  check({1, 2, 3, 4, 5, 6, 7}, {2, 4, 6});   // [0, 3), [2, 5) and [4, 7)
-  check({2, 4, 8}, {2, 3, 6, 8});            // [0, 1), [0, 2), [1, 3), [2, 3)
+  check({1, 2, 3, 4, 5}, {2, 4});           // [0, 3) and [2, 5)
+  check({1, 2, 3, 4, 5, 6, 7}, {2, 4, 6});  // [0, 3), [2, 5) and [4, 7)
+  check({2, 4, 8}, {2, 3, 6, 8});           // [0, 1), [0, 2), [1, 3), [2, 3)
   check({3, 5}, {3, 3, 4, 5, 5});
   check({7}, {7, 7, 7});
 }
@@ -165,7 +165,6 @@ TEST_CASE("a global average in float rounds once, however many cells it has") {
 TEST_CASE("an adaptive pool refuses to make no outputs") {
   auto const ranks = world_ranks();
   Partition const input(ranks.grid(), {1, 1, 4, 4, 1});
-  CHECK_THROWS_WITH_AS(
-      Driver<double>(ranks, input, adaptive_avg_pool2d({0, 2})),
-      "adaptive_avg_pool: the number of outputs must be at least 1, but along height it is 0", Error);
+  CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, adaptive_avg_pool2d({0, 2})),
+                       "adaptive_avg_pool: the number of outputs must be at least 1, but along height it is 0", Error);
 }

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -45,14 +46,13 @@ struct Case {
   oracle::Pool oracle() const { return {windows, ceil, static_cast<double>(divisor)}; }
 
   std::string text() const {
-    return tessera::detail::text(largest         ? "max"
-                                 : count_padding ? "average"
-                                                 : "average without padding",
-                                 " pool of ", test::text(input), ", ", test::text(windows[0]), " | ",
-                                 test::text(windows[1]), " | ", test::text(windows[2]), ceil ? ", ceil" : "",
-                                 same_padding ? ", same" : "", ", divisor ", divisor, ", values ",
-                                 static_cast<int>(values), adds ? ", adds" : "", ", then ", samples, " samples, seed ",
-                                 seed);
+    return tessera::detail::text(
+        largest         ? "max"
+        : count_padding ? "average"
+                        : "average without padding",
+        " pool of ", test::text(input), ", ", test::text(windows[0]), " | ", test::text(windows[1]), " | ",
+        test::text(windows[2]), ceil ? ", ceil" : "", same_padding ? ", same" : "", ", divisor ", divisor, ", values ",
+        static_cast<int>(values), adds ? ", adds" : "", ", then ", samples, " samples, seed ", seed);
   }
 
   template <class Spec>
@@ -195,8 +195,8 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
   check_batch(c, c.input, driver, c.seed);
   if (c.seed % 3 == 0) {
     HostTensor const start = random_tensor(c.x, c.seed + 2);
-    expect_bits_of_one_rank(driver, spec, values_of(c, c.x, c.seed),
-                            random_tensor(c.oracle().output(c.x), c.seed + 1), c.adds ? &start : nullptr);
+    expect_bits_of_one_rank(driver, spec, values_of(c, c.x, c.seed), random_tensor(c.oracle().output(c.x), c.seed + 1),
+                            c.adds ? &start : nullptr);
   }
   if (c.input.blocks(AxisId::sample).balanced() && c.samples < c.x.sample) {
     check_batch(c, c.input.with_samples(c.samples), driver, c.seed + 10);
@@ -350,6 +350,39 @@ TEST_CASE("an average pool and its gradient are adjoint") {
         check_adjoint(RankGrid<AnySplit>(world, c.input.grid().counts()), c.input, c.averages(), c.seed);
       },
       MPI_COMM_WORLD);
+}
+
+TEST_CASE("the gradient of a max pool is that of finite differences") {
+  auto const ranks = world_ranks();
+  Partition const input(ranks.grid(), {1, 3, 4, 5, 2});
+  auto const spec = max_pool3d(kernel(2, 3, 3), stride(2, 1, 2), dilation(1, 1, 2), padding(1, 1, 1), ceil_mode);
+  Driver<double> driver(ranks, input, spec);
+  HostTensor x(input.shape()), dy = random_tensor(driver.layer().output(input).shape(), 3);
+  for (std::size_t i = 0; i < x.values.size(); ++i)  // no two are closer than 0.01
+    x.values[i] = 0.01 * static_cast<double>((i * 77) % x.values.size());
+  auto const weighted_sum = [&] {
+    driver.forward(input, x);
+    double sum = 0.0;
+    for_each_cell(driver.y().owned(), [&](auto n, auto d, auto h, auto w, auto c) {
+      sum += driver.y()(n, d, h, w, c) * dy.at(n, d, h, w, c);
+    });
+    return ranks.world().all_reduce(sum);
+  };
+  HostTensor slopes(x.shape);
+  double const step = 1e-3;
+  for (std::size_t i = 0; i < x.values.size(); ++i) {
+    double const middle = x.values[i];
+    x.values[i] = middle + step;
+    double const above = weighted_sum();
+    x.values[i] = middle - step;
+    slopes.values[i] = (above - weighted_sum()) / (2 * step);
+    x.values[i] = middle;
+  }
+  driver.forward(input, x);
+  driver.backward(dy);
+  together([&] {
+    expect_owned("dx", driver.dx(), slopes, [&](std::size_t i) { return 1e-6 * std::max(1.0, std::abs(slopes.values[i])); });
+  });
 }
 
 TEST_CASE("a pool is refused exactly if it has no output, or one without a cell, or too much padding") {

@@ -60,9 +60,7 @@ NearestUpsampleSpec nearest_spec(SeparableCase const& c, Rule rule) {
   return spec;
 }
 LinearUpsampleSpec linear_spec(SeparableCase const& c, Rule rule) {
-  auto spec = sized(c, c.space == 3   ? upsample_linear3d()
-                       : c.space == 2 ? upsample_linear2d()
-                                      : upsample_linear1d());
+  auto spec = sized(c, c.space == 3 ? upsample_linear3d() : c.space == 2 ? upsample_linear2d() : upsample_linear1d());
   if (rule == Rule::linear_aligned) spec.set(align_corners);
   return spec;
 }
@@ -88,8 +86,8 @@ void distributed_equals_serial(std::string const& name, bool linear) {
       name + ": distributed equals serial",
       [&] {
         bool const second = draw(0, 1, "exact or aligned") == 1;
-        Rule const rule = linear ? (second ? Rule::linear_aligned : Rule::linear)
-                                 : (second ? Rule::nearest_exact : Rule::nearest);
+        Rule const rule =
+            linear ? (second ? Rule::linear_aligned : Rule::linear) : (second ? Rule::nearest_exact : Rule::nearest);
         SeparableCase const c = draw_case(world.size(), rule);
         count_separable(coverage, c, world.size());
         coverage.count(linear ? "corners aligned" : "nearest exact", second);

@@ -17,9 +17,8 @@ void check_adjoint(RankGrid<AnySplit> const& ranks, Partition const& input, Spec
   Driver<double> driver(ranks, input, spec);
   auto const product = [&](Shard<double, Host> const& a, HostTensor const& b) {
     double sum = 0.0;
-    for_each_cell(a.owned(), [&](auto n, auto d, auto h, auto w, auto c) {
-      sum += a(n, d, h, w, c) * b.at(n, d, h, w, c);
-    });
+    for_each_cell(a.owned(),
+                  [&](auto n, auto d, auto h, auto w, auto c) { sum += a(n, d, h, w, c) * b.at(n, d, h, w, c); });
     return ranks.world().all_reduce(sum);
   };
   HostTensor x = random_tensor(input.shape(), seed), y = random_tensor(driver.layer().output(input).shape(), seed + 1);

@@ -107,8 +107,8 @@ void check_separable(SeparableCase const& c, RankGrid<AnySplit> const& world, Sp
     check_separable_batch(c, c.input, driver, bounds, c.seed);
     if (bounds.same_bits && c.seed % 3 == 0) {
       HostTensor const start = random_tensor(c.x, c.seed + 2);
-      expect_bits_of_one_rank(driver, spec, random_tensor(c.x, c.seed),
-                              random_tensor(c.map.output(c.x), c.seed + 1), c.adds ? &start : nullptr);
+      expect_bits_of_one_rank(driver, spec, random_tensor(c.x, c.seed), random_tensor(c.map.output(c.x), c.seed + 1),
+                              c.adds ? &start : nullptr);
     }
     if (c.input.blocks(AxisId::sample).balanced() && c.samples < c.x.sample) {
       check_separable_batch(c, c.input.with_samples(c.samples), driver, bounds, c.seed + 10);

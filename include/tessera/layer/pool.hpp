@@ -110,8 +110,7 @@ class AveragePoolOp {
 
   Reaches reaches(Shape const&) const { return detail::pool_reaches(geometry_); }
   void forward(ForwardPass<T, Space> const& p) const {
-    for_each_position("tessera::avg_pool", p.space, p.box,
-                      op::AveragePool<T, op::PoolGeometry>{geometry_, p.x, p.y});
+    for_each_position("tessera::avg_pool", p.space, p.box, op::AveragePool<T, op::PoolGeometry>{geometry_, p.x, p.y});
   }
   void backward(BackwardPass<T, Space> const& p) const {
     using Adjoint = op::AveragePoolAdjoint<T, op::PoolGeometry>;

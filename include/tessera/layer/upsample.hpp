@@ -28,8 +28,7 @@ constexpr auto size(N... n) {
 /// Option of upsampling: by which whole numbers the extents grow.
 template <class... N>
 constexpr auto scale(N... n) {
-  static_assert((true && ... && std::is_integral_v<N>),
-                "tessera: scale takes whole numbers; give size for others");
+  static_assert((true && ... && std::is_integral_v<N>), "tessera: scale takes whole numbers; give size for others");
   return detail::axis_option<detail::ScaleName>(n...);
 }
 
