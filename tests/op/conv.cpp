@@ -367,7 +367,8 @@ TEST_CASE_TEMPLATE("any number of threads gives the same bits", T, float, double
     op::Workspace<T> workspace;
     op::cpu::Tasks const tasks(workers, launch, poll);
     Tile<T const> const x_read = x.tile, dy_read = dy.tile;
-    op::cpu::host_conv_forward(kernels, c.geometry, x_read, weights.data(), bias.data(), y.tile, out, workspace, tasks);
+    op::cpu::host_conv_forward(kernels, c.geometry, x_read, weights.data(), bias.data(), y.tile, out, Accumulate::write,
+                               workspace, tasks);
     op::cpu::host_conv_backward_data(kernels, c.geometry, dy_read, weights.data(), dx.tile, in, Accumulate::write,
                                      workspace, tasks);
     op::cpu::host_conv_backward_filter(kernels, c.geometry, x_read, dy_read, out, dw.data(), db.data(), workspace,
