@@ -111,8 +111,8 @@ void for_each_case(std::string const& file, Check check,
   for (Counts const& counts : splits) {
     RankGrid<All> const ranks(first, counts);
     for (FixtureCase const& c : cases) {
-      INFO(c.name << ", split sample=" << counts.sample << " channel=" << counts.channel << " depth=" << counts.depth << " height=" << counts.height
-                  << " width=" << counts.width);
+      INFO(c.name << ", split sample=" << counts.sample << " channel=" << counts.channel << " depth=" << counts.depth
+                  << " height=" << counts.height << " width=" << counts.width);
       check(c, ranks, double());
       check(c, ranks, float());
     }

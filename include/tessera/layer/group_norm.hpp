@@ -40,7 +40,7 @@ namespace detail {
 
 /// What tells group, instance and layer norm apart.
 struct GroupNormSettings {
-  char const* kind;
+  std::string what;  ///< for summaries
   std::int64_t groups;
   double epsilon;
   bool affine;
@@ -158,8 +158,7 @@ class GroupNorm : public Layer<T, Space> {
   }
 
   void describe(Partition const& input, bool needs_dx, std::vector<LayerInfo>& out) const override {
-    std::string const groups = settings_.per_channel ? "" : ", groups " + std::to_string(groups_);
-    out.push_back({name_, settings_.kind + groups, input, affine_.count(), 0, 0, 0.0, needs_dx});
+    out.push_back({name_, settings_.what, input, affine_.count(), 0, 0, 0.0, needs_dx});
   }
 
  private:
@@ -284,7 +283,8 @@ struct GroupNormSpec {
 
   template <class T, class Space, PartitionPolicy Policy>
   std::unique_ptr<Layer<T, Space>> bind(RankGrid<Policy> const& ranks, Shape const& input, std::string name) const {
-    detail::GroupNormSettings const settings{kind, groups, options.epsilon, options.affine};
+    detail::GroupNormSettings const settings{"group_norm, " + std::to_string(groups) + " groups", groups,
+                                             options.epsilon, options.affine};
     return std::make_unique<GroupNorm<T, Space>>(ranks, input, settings, std::move(name));
   }
 };
