@@ -78,8 +78,9 @@ class LossDriver {
   static constexpr T nan = std::numeric_limits<T>::quiet_NaN();
   static constexpr double divisor_ = 12.0;  // any number must do
 
+  /// Tensors in a network hold more than what is owned. What is empty has no position to hold more around.
   static Box widened(Box box) {
-    if (box.empty()) return box;
+    if (box.empty()) return {};
     for (int a = 0; a < axis_count; ++a) box.axis[a] = {box.axis[a].begin - 1, box.axis[a].end + 1};
     return box;
   }
