@@ -64,7 +64,7 @@ Net gated_net(RankGrid<AnySplit> const& ranks, Partition const& input) {
       add(branch(concat(branch(conv3d<1>(1), scaled_tanh(1.1)), branch(conv3d<2>(3, same), scaled_tanh(0.7)))),
           branch(), branch(conv3d<1>(4))),
       multiply(branch(avg_pool3d(kernel(s.depth, 1, 1))), branch(avg_pool3d(kernel(1, s.height, s.width)))),
-      concat(branch(), branch(scaled_tanh(0.5))), conv3d<1>(2));
+      concat(branch(), branch(scaled_tanh(0.5))), concat(branch(scaled_tanh(0.6)), branch()), conv3d<1>(2));
 }
 
 void fill(Shard<double, Host> const& shard, std::uint64_t seed) {
