@@ -17,6 +17,7 @@
 #include "tessera/layer/conv.hpp"
 #include "tessera/layer/pool.hpp"
 #include "tessera/layer/redistribute.hpp"
+#include "tessera/layer/transposed_conv.hpp"
 #include "tessera/model/concat.hpp"
 #include "tessera/model/model.hpp"
 #include "tessera/model/multiply.hpp"
@@ -31,13 +32,12 @@ namespace {
 using Net = Model<double, Host>;
 using Text = doctest::Contains;
 
-/// An encoder halves each extent, and a convolution with wide padding brings the cells back: its outputs lie far from
-/// their inputs, and blocks with given boundaries do not come back as they were.
+/// An encoder halves each extent, and a transposed convolution brings the cells back, to an odd or even extent. Blocks
+/// with given boundaries do not come back as they were.
 auto half(std::int64_t channels) { return conv3d<3>(channels, stride(2), padding(1)); }
 auto back(std::int64_t channels, std::int64_t d, std::int64_t h, std::int64_t w) {
-  auto const low = [](std::int64_t n) { return (n - (n + 1) / 2 + 2) / 2; };
-  auto const high = [&](std::int64_t n) { return n - (n + 1) / 2 + 2 - low(n); };
-  return conv3d<3>(channels, padding_low(low(d), low(h), low(w)), padding_high(high(d), high(h), high(w)));
+  auto const more = [](std::int64_t n) { return n % 2 == 0 ? 1 : 0; };
+  return transposed_conv3d<3>(channels, stride(2), padding(1), output_padding(more(d), more(h), more(w)));
 }
 
 /// Two levels. The innermost branch ends in a layer that reads its output again, where it lies in the concatenation.
@@ -64,7 +64,7 @@ Net gated_net(RankGrid<AnySplit> const& ranks, Partition const& input) {
       add(branch(concat(branch(conv3d<1>(1), scaled_tanh(1.1)), branch(conv3d<2>(3, same), scaled_tanh(0.7)))),
           branch(), branch(conv3d<1>(4))),
       multiply(branch(avg_pool3d(kernel(s.depth, 1, 1))), branch(avg_pool3d(kernel(1, s.height, s.width)))),
-      concat(branch(), branch(scaled_tanh(0.5))), conv3d<1>(2));
+      concat(branch(), branch(scaled_tanh(0.5))), concat(branch(scaled_tanh(0.6)), branch()), conv3d<1>(2));
 }
 
 void fill(Shard<double, Host> const& shard, std::uint64_t seed) {
@@ -204,6 +204,8 @@ TEST_CASE("branches: what does not fit is refused with both shapes") {
                        "short or long: give the transposed convolution output_padding, or crop a branch by negative "
                        "padding",
                        Error);
+  CHECK_THROWS_WITH_AS(bind(concat_skip(conv1d<2>(2, stride(2)), transposed_conv1d<2>(2, stride(2)))),
+                       Text("branch 1 makes (1, 1, 1, 9, 2) and branch 2 makes (1, 1, 1, 8, 2); an odd extent"), Error);
   CHECK_THROWS_WITH_AS(bind(concat_skip(conv1d<1>(2, stride(2)))),
                        "concat_skip: branches must agree in samples and space, but branch 1 makes (1, 1, 1, 9, 2) and "
                        "branch 2 makes (1, 1, 1, 5, 2); give them the same strides and padding",
