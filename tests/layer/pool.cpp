@@ -193,7 +193,7 @@ template <class T, class Spec>
 void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec) {
   Driver<T> driver(ranks, c.input, spec);
   check_batch(c, c.input, driver, c.seed);
-  if (c.seed % 3 == 0) {
+  if (sizeof(T) == sizeof(float) && c.seed % 2 == 0) {
     HostTensor const start = random_tensor(c.x, c.seed + 2);
     expect_bits_of_one_rank(driver, spec, values_of(c, c.x, c.seed), random_tensor(c.oracle().output(c.x), c.seed + 1),
                             c.adds ? &start : nullptr);

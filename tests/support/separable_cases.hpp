@@ -105,7 +105,7 @@ void check_separable(SeparableCase const& c, RankGrid<AnySplit> const& world, Sp
   try {
     Driver<T> driver(ranks, c.input, spec);
     check_separable_batch(c, c.input, driver, bounds, c.seed);
-    if (bounds.same_bits && c.seed % 3 == 0) {
+    if (bounds.same_bits && sizeof(T) == sizeof(float) && c.seed % 2 == 0) {
       HostTensor const start = random_tensor(c.x, c.seed + 2);
       expect_bits_of_one_rank(driver, spec, random_tensor(c.x, c.seed), random_tensor(c.map.output(c.x), c.seed + 1),
                               c.adds ? &start : nullptr);

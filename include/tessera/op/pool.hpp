@@ -127,12 +127,20 @@ struct MaxPool {
           T const* in = x.position(at[0], begin[0] + d * win[0].dilation, begin[1] + h * win[1].dilation,
                                    begin[2] + w * win[2].dilation);
           auto const tap = static_cast<std::int32_t>((d * win[1].kernel + h) * win[2].kernel + w);
-          TESSERA_INDEPENDENT
-          for (std::int64_t c = channels.begin; c < channels.end; ++c)
-            if (first || in[c] > best[c] || in[c] != in[c]) {
+          if (first) {
+            TESSERA_INDEPENDENT
+            for (std::int64_t c = channels.begin; c < channels.end; ++c) {
               best[c] = in[c];
               which[c] = tap;
             }
+          } else {  // without branches, so that channels go side by side
+            TESSERA_INDEPENDENT
+            for (std::int64_t c = channels.begin; c < channels.end; ++c) {
+              bool const wins = (in[c] > best[c]) | (in[c] != in[c]);
+              best[c] = wins ? in[c] : best[c];
+              which[c] = wins ? tap : which[c];
+            }
+          }
           first = false;
         }
   }
@@ -162,8 +170,10 @@ struct MaxPoolAdjoint {
     T const* error = dy.position(sample, o[0], o[1], o[2]);
     std::int32_t const* which = winner.position(sample, o[0], o[1], o[2]);
     TESSERA_INDEPENDENT
-    for (std::int64_t c = channels.begin; c < channels.end; ++c)
-      if (which[c] == tap) sum[c] += error[c];
+    for (std::int64_t c = channels.begin; c < channels.end; ++c) {
+      T const all = error[c];  // read whether it is handed on or not: a branch would keep channels apart
+      sum[c] += which[c] == tap ? all : T(0);
+    }
   }
 };
 
