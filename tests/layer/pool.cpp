@@ -381,7 +381,8 @@ TEST_CASE("the gradient of a max pool is that of finite differences") {
   driver.forward(input, x);
   driver.backward(dy);
   together([&] {
-    expect_owned("dx", driver.dx(), slopes, [&](std::size_t i) { return 1e-6 * std::max(1.0, std::abs(slopes.values[i])); });
+    expect_owned("dx", driver.dx(), slopes,
+                 [&](std::size_t i) { return 1e-6 * std::max(1.0, std::abs(slopes.values[i])); });
   });
 }
 
