@@ -20,7 +20,7 @@ constexpr std::int64_t side = 8;
 // The branch without layers is the input itself, and `multiply` repeats the gate, whose extent is 1 in space, over it.
 // [block]
 auto squeeze_and_excite(std::int64_t channels, std::int64_t middle) {
-  return multiply(branch(), branch(avg_pool3d<side>(), conv3d<1>(middle), leaky_relu(0.2),  //
+  return multiply(branch(), branch(global_avg_pool(), conv3d<1>(middle), leaky_relu(0.2),  //
                                    conv3d<1>(channels), scaled_tanh()));
 }
 // [end]
@@ -31,7 +31,7 @@ auto squeeze_and_excite(std::int64_t channels, std::int64_t middle) {
 Model<float> gated_net(RankGrid<Cut> const& ranks) {
   return sequential<float>(ranks, SampleShape<3>{.channels = 2, .space = {side, side, side}},
                            concat(branch(conv3d<1>(2)), branch(conv3d<3>(2, same))),  // four channels
-                           squeeze_and_excite(4, 3), avg_pool3d<side>(), dense(1));
+                           squeeze_and_excite(4, 3), global_avg_pool(), dense(1));
 }
 // [end]
 
