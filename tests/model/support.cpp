@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -52,13 +53,13 @@ using Bind = std::function<Net(RankGrid<AnySplit> const&, Partition const&)>;
 constexpr std::int64_t samples = 3, channels = 6;
 constexpr Shape sample_shape{1, 5, 7, 9, channels};
 
-/// A layer of the table: a network of it alone, behind a pointwise convolution whose gradient is made of the layer's dx.
+/// A row of the table, and a network of that layer.
 struct Entry {
   std::string row;
   Bind bind;
 };
 
-/// One function for all layers of a type: what they compute is in their specs.
+/// The layers behind a pointwise convolution, whose gradient is made of their dx.
 template <class... Specs>
 Bind network(Specs const&... specs) {
   return [=](RankGrid<AnySplit> const& ranks, Partition const& sample) {
@@ -110,8 +111,9 @@ std::vector<Entry> layers() {
 }
 
 /// Rows of the table that other tests try: tests/train/loss.cpp cuts predictions along any axes.
-std::set<std::string> const losses{"MeanSquaredError", "MeanAbsoluteError", "HuberError",      "CrossEntropy",
-                                   "BinaryCrossEntropy", "Dice",            "GeneralisedDice"};
+std::set<std::string> const losses{"MeanSquaredError", "MeanAbsoluteError",  "HuberError",
+                                   "CrossEntropy",     "BinaryCrossEntropy", "Dice",
+                                   "GeneralisedDice"};
 
 /// What does not compile, and the file of tests/compile_fail that shows it.
 std::map<std::string, std::string> const refused{{"flatten", "flatten_split"}};
@@ -211,7 +213,7 @@ Counts counts_along(AxisId axis, std::int64_t parts) {
   }
 }
 
-/// The axis in blocks of one cell, none, and the rest: uneven, and an empty one where there are three or more.
+/// The axis in uneven blocks: the first of one cell, the second empty if there are three or more.
 Partition uneven(Partition const& balanced, AxisId axis, std::int64_t parts) {
   std::vector<std::int64_t> boundaries{0, 1};
   for (std::int64_t i = 2; i < parts; ++i) boundaries.push_back(i == 2 ? 1 : i);
@@ -225,6 +227,7 @@ Partition uneven(Partition const& balanced, AxisId axis, std::int64_t parts) {
 void check_row(Entry const& entry, std::map<std::string, std::string> const& says) {
   auto const world = world_ranks(), self = self_ranks();
   Result const serial = run_once(self, Partition(self.grid(), sample_shape), entry.bind);
+  CHECK_MESSAGE(says.at("uneven and empty") == "yes", entry.row);
   for (AxisId axis : rank_order) {
     std::string const column(name(axis));
     std::string const word = says.at(column);
