@@ -51,7 +51,8 @@ using Net = Model<double, Host>;
 using Bind = std::function<Net(RankGrid<AnySplit> const&, Partition const&)>;
 
 constexpr std::int64_t samples = 3, channels = 6;
-constexpr Shape sample_shape{1, 5, 7, 9, channels};
+/// A sample of 1, 2 or 3 spatial axes, of odd extents.
+constexpr Shape sample_shape(int rank) { return {1, rank > 2 ? 5 : 1, rank > 1 ? 7 : 1, 9, channels}; }
 
 /// A row of the table, and a network of that layer.
 struct Entry {
@@ -67,22 +68,54 @@ Bind network(Specs const&... specs) {
   };
 }
 
-std::vector<Entry> layers() {
+template <class... Options>
+ConvSpec conv(int rank, std::int64_t out, Options const&... options) {
+  return rank == 1 ? conv1d<3>(out, options...) : rank == 2 ? conv2d<3>(out, options...) : conv3d<3>(out, options...);
+}
+template <class... Options>
+TransposedConvSpec transposed(int rank, std::int64_t out, Options const&... options) {
+  return rank == 1   ? transposed_conv1d<3>(out, options...)
+         : rank == 2 ? transposed_conv2d<3>(out, options...)
+                     : transposed_conv3d<3>(out, options...);
+}
+MaxPoolSpec max_pool(int rank) {
+  return rank == 1   ? max_pool1d<3>(stride(2), padding(1))
+         : rank == 2 ? max_pool2d<3>(stride(2), padding(1))
+                     : max_pool3d<3>(stride(2), padding(1));
+}
+AveragePoolSpec avg_pool(int rank) {
+  return rank == 1 ? avg_pool1d<2>(ceil_mode) : rank == 2 ? avg_pool2d<2>(ceil_mode) : avg_pool3d<2>(ceil_mode);
+}
+AdaptiveAveragePoolSpec adaptive_avg_pool(int rank) {
+  return rank == 1 ? adaptive_avg_pool1d(4) : rank == 2 ? adaptive_avg_pool2d({2, 4}) : adaptive_avg_pool3d({3, 2, 4});
+}
+NearestUpsampleSpec nearest(int rank) {
+  return rank == 1   ? upsample_nearest1d(scale(2))
+         : rank == 2 ? upsample_nearest2d(scale(2))
+                     : upsample_nearest3d(scale(2));
+}
+LinearUpsampleSpec linear(int rank) {
+  auto const to = tessera::size(8);
+  return rank == 1 ? upsample_linear1d(to) : rank == 2 ? upsample_linear2d(to) : upsample_linear3d(to);
+}
+
+std::vector<Entry> layers(int rank) {
+  ConvSpec const same_size = conv(rank, channels, same);
   return {
-      {"conv", network(conv3d<3>(5, stride(1, 2, 1), padding(1)))},
-      {"conv, groups", network(conv3d<3>(9, same, groups(3)))},
-      {"conv, depthwise", network(conv3d<3>(channels, same, groups(channels)))},
-      {"conv, circular", network(conv3d<3>(5, same, Padding::circular))},
-      {"conv, reflect", network(conv3d<3>(5, same, Padding::reflect))},
-      {"conv, replicate", network(conv3d<3>(5, same, Padding::replicate))},
-      {"transposed_conv", network(transposed_conv3d<3>(5, stride(2), padding(1), output_padding(1)))},
-      {"transposed_conv, groups", network(transposed_conv3d<3>(9, stride(2), groups(3)))},
-      {"max_pool", network(max_pool3d<3>(stride(2), padding(1)))},
-      {"avg_pool", network(avg_pool3d<2>(ceil_mode))},
-      {"adaptive_avg_pool", network(adaptive_avg_pool3d({3, 2, 4}))},
+      {"conv", network(conv(rank, 5, stride(2), padding(1)))},
+      {"conv, groups", network(conv(rank, 9, same, groups(3)))},
+      {"conv, depthwise", network(conv(rank, channels, same, groups(channels)))},
+      {"conv, circular", network(conv(rank, 5, same, Padding::circular))},
+      {"conv, reflect", network(conv(rank, 5, same, Padding::reflect))},
+      {"conv, replicate", network(conv(rank, 5, same, Padding::replicate))},
+      {"transposed_conv", network(transposed(rank, 5, stride(2), padding(1), output_padding(1)))},
+      {"transposed_conv, groups", network(transposed(rank, 9, stride(2), groups(3)))},
+      {"max_pool", network(max_pool(rank))},
+      {"avg_pool", network(avg_pool(rank))},
+      {"adaptive_avg_pool", network(adaptive_avg_pool(rank))},
       {"global_avg_pool", network(global_avg_pool())},
-      {"upsample_nearest", network(upsample_nearest3d(scale(2)))},
-      {"upsample_linear", network(upsample_linear3d(tessera::size(8, 4, 11)))},
+      {"upsample_nearest", network(nearest(rank))},
+      {"upsample_linear", network(linear(rank))},
       {"batch_norm", network(batch_norm())},
       {"group_norm", network(group_norm(2))},
       {"instance_norm", network(instance_norm())},
@@ -102,10 +135,10 @@ std::vector<Entry> layers() {
       {"dense, flattened", network(dense(5, flattened))},
       {"flatten", network(redistribute<Whole>(), flatten())},
       {"redistribute", network(redistribute<Whole>(), relu())},
-      {"residual", network(residual(conv3d<3>(channels, same)))},
-      {"add", network(add(branch(), branch(conv3d<3>(channels, same))))},
-      {"concat", network(concat(branch(conv3d<1>(4)), branch(conv3d<3>(3, same))))},
-      {"concat_skip", network(concat_skip(conv3d<3>(3, same)))},
+      {"residual", network(residual(same_size))},
+      {"add", network(add(branch(), branch(same_size)))},
+      {"concat", network(concat(branch(conv3d<1>(4)), branch(same_size)))},
+      {"concat_skip", network(concat_skip(same_size))},
       {"multiply", network(multiply(branch(), branch(global_avg_pool())))},
   };
 }
@@ -224,19 +257,23 @@ Partition uneven(Partition const& balanced, AxisId axis, std::int64_t parts) {
   return Partition(balanced.grid(), blocks);
 }
 
-void check_row(Entry const& entry, std::map<std::string, std::string> const& says) {
+/// One row, in `rank` spatial axes.
+void check_row(Entry const& entry, int rank, std::map<std::string, std::string> const& says) {
   auto const world = world_ranks(), self = self_ranks();
-  Result const serial = run_once(self, Partition(self.grid(), sample_shape), entry.bind);
+  Shape const shape = sample_shape(rank);
+  Result const serial = run_once(self, Partition(self.grid(), shape), entry.bind);
   CHECK_MESSAGE(says.at("uneven and empty") == "yes", entry.row);
+  CHECK_MESSAGE(says.at("1-D, 2-D, 3-D") == "yes", entry.row);
   for (AxisId axis : rank_order) {
+    if (axis != AxisId::sample && axis != AxisId::channel && shape[axis] == 1) continue;
     std::string const column(name(axis));
     std::string const word = says.at(column);
-    INFO(entry.row << ", " << column);
+    INFO(entry.row << ", " << column << ", " << rank << "-D");
     bool const is_refused = axis != AxisId::sample && refused.contains(entry.row);
     CHECK(word == (is_refused ? "no" : "yes"));
     if (word != "yes" || is_refused) continue;
     RankGrid<AnySplit> const ranks(world, counts_along(axis, world.size()));
-    Partition const balanced(ranks.grid(), sample_shape);
+    Partition const balanced(ranks.grid(), shape);
     std::vector<Partition> cuts{balanced};
     if (axis != AxisId::sample) cuts.push_back(uneven(balanced, axis, world.size()));  // samples are always balanced
     for (Partition const& cut : cuts) {
@@ -252,7 +289,7 @@ void check_row(Entry const& entry, std::map<std::string, std::string> const& say
 TEST_CASE("the table of supported layers names the layers that are tried here, and no others") {
   std::set<std::string> listed, tried = losses;
   for (auto const& [row, columns] : read_table()) listed.insert(row);
-  for (Entry const& entry : layers()) tried.insert(entry.row);
+  for (Entry const& entry : layers(3)) tried.insert(entry.row);
   for (std::string const& row : listed) CHECK_MESSAGE(tried.contains(row), row << " is in the table alone");
   for (std::string const& row : tried) CHECK_MESSAGE(listed.contains(row), row << " is not in the table");
   std::string const folder = std::getenv("TESSERA_TESTS");
@@ -262,6 +299,7 @@ TEST_CASE("the table of supported layers names the layers that are tried here, a
 
 TEST_CASE("every layer cut along every axis of the table has the output and the gradients of one rank") {
   Table const table = read_table();
-  for (Entry const& entry : layers())
-    if (table.contains(entry.row)) check_row(entry, table.at(entry.row));
+  for (int rank : {3, 2, 1})
+    for (Entry const& entry : layers(rank))
+      if (table.contains(entry.row)) check_row(entry, rank, table.at(entry.row));
 }
