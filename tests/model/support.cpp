@@ -303,3 +303,27 @@ TEST_CASE("every layer cut along every axis of the table has the output and the 
     for (Entry const& entry : layers(rank))
       if (table.contains(entry.row)) check_row(entry, rank, table.at(entry.row));
 }
+
+TEST_CASE("what the pages of the layers say fails, fails with that sentence") {
+  auto const world = Communicator<Mpi>::borrow(MPI_COMM_WORLD);
+  RankGrid<AnySplit> const ranks(world, Counts{.channel = world.size()});
+  Partition const sample(ranks.grid(), sample_shape(1));
+  auto const bind = [&](auto const& spec) { sequential<double, Host>(ranks, sample, spec); };
+  CHECK_THROWS_WITH_AS(dropout(1.5), "dropout: the rate must be within [0, 1], it is 1.5", Error);
+  CHECK_THROWS_WITH_AS(bind(dense(0)), "dense1: the number of outputs must be at least 1, it is 0", Error);
+  CHECK_THROWS_WITH_AS(bind(dense(0, flattened)), "dense1: the number of outputs must be at least 1, it is 0", Error);
+  CHECK_THROWS_WITH_AS(bind(transposed(1, 9, groups(3), Stationary::y)),
+                       "transposed_conv1: with groups, its inputs stay where they are; leave the choice out", Error);
+  CHECK_THROWS_WITH_AS(
+      bind(transposed(1, 5, stride(0))),
+      "transposed_conv1: kernel, stride and dilation must be at least 1, but along width they are 3, 0, 1", Error);
+  CHECK_THROWS_WITH_AS(bind(conv(1, 5, same, padding(1))),
+                       "same: chooses the padding itself; give either same or padding, not both", Error);
+  CHECK_THROWS_WITH_AS(conv2d<3>(5, stride(1, 2, 3)),
+                       "stride: takes one number, or one per spatial axis (2), but was given 3", Error);
+  if (world.size() == 2)
+    CHECK_THROWS_WITH_AS(bind(dense(5, Stationary::w)),
+                         "dense1: stationary weights need a number of channel blocks that is a product, but it is 2; "
+                         "keep x or y stationary",
+                         Error);
+}
