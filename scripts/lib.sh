@@ -29,6 +29,16 @@ mpi_env() {
   export KOKKOS_DISABLE_WARNINGS=1
 }
 
+# test_commands <build folder> <regex>: a line "name<tab>command" for each unit test. ctest knows commands and
+# environments, but would stop a test at the suite's own time limit.
+test_commands() {
+  ctest --test-dir "$1" -L unit -R "$2" --show-only=json-v1 | "$tessera_python" -c '
+import json, shlex, sys
+for test in json.load(sys.stdin)["tests"]:
+    environment = next((p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"), [])
+    print(test["name"], shlex.join(["env", *environment, *test["command"]]), sep="\t")'
+}
+
 # Uses the Kokkos that setup prepared, unless the caller names a toolchain of their own.
 use_toolchain() {
   if [[ -z ${CMAKE_TOOLCHAIN_FILE:-} && -e $tessera_cache/toolchain.cmake ]]; then

@@ -1,4 +1,4 @@
-// expect: tessera::residual: both branches must end in the Distribution that they start in; redistribute before or after the residual instead
+// expect: tessera::branch: all branches must end in the Distribution that they start in; redistribute before or after the branches instead
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/layer/activation.hpp"

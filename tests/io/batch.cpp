@@ -102,6 +102,25 @@ TEST_CASE("batch: BatchReader asks for what a rank owns, sample by sample, and f
   });
 }
 
+TEST_CASE("batch: BatchReader fills another box that is held, for ranks that own none of it too") {
+  Shape const shape{3, 1, 2, 4, 2};
+  Partition const partition(Grid(Counts{.channel = 3}), shape);  // rank 2 owns no channel
+  std::vector<double> cells(static_cast<std::size_t>(shape.volume()));
+  std::iota(cells.begin(), cells.end(), 0.0);
+  Source const source(shape, cells, Shape{}, {0, 0, 0});
+  for (std::int64_t rank = 0; rank < 3; ++rank) {
+    Box box = partition.owned(rank);
+    box[AxisId::sample] = {1, 3};
+    box[AxisId::channel] = {0, 2};
+    Shard<float> const shard(partition, rank, shape.box());
+    std::fill_n(shard.tile().data, shard.held().volume(), -1.0f);
+    io::BatchReader<float, Kokkos::DefaultExecutionSpace>{}(
+        shard, box, [&](std::int64_t n, Box const& one, float* to) { source.read_input(n, one, to); });
+    for (std::int64_t i = 0; i < shape.volume(); ++i)
+      CHECK(shard.tile().data[i] == (i < shape.volume() / 3 ? -1.0f : static_cast<float>(i)));
+  }
+}
+
 TEST_CASE("source: inputs and targets in memory must fit together") {
   CHECK(
       tessera::test::message_of([] {

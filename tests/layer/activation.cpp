@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/distributed_property.hpp"
+#include "support/finite_differences.hpp"
 #include "support/host_tensor.hpp"
 #include "support/layer_cases.hpp"
 #include "support/layer_harness.hpp"
@@ -23,7 +24,7 @@ using namespace tessera::test;
 
 namespace {
 
-enum class Kind { relu, leaky_relu, tanh, dropout };
+enum class Kind { relu, leaky_relu, tanh, dropout, sigmoid, silu, elu, gelu, gelu_tanh, prelu, shared_prelu };
 
 struct Case {
   Kind kind = Kind::relu;
@@ -44,6 +45,47 @@ struct Case {
 struct Expected {
   HostTensor y, dx, y_error, dx_error;
 };
+
+/// A function and its derivative at one x, and how far rounding may move them.
+struct Curve {
+  long double y = 0, slope = 0;
+  double y_error = 0, slope_error = 0;
+};
+
+/// exp, expm1 and erfc of the library are within 5 units in the last place, 10 roundings; u is one rounding.
+Curve curve(Kind kind, long double x, long double alpha, double u) {
+  long double const s = 1 / (1 + std::exp(-x)), r = 1 / (1 + std::exp(x));
+  double const far = static_cast<double>(std::abs(x));
+  // The error of a factor's argument, times the factor's logarithmic derivative, is the factor's relative error.
+  auto const of = [&](long double y, double relative) { return u * relative * static_cast<double>(std::abs(y)); };
+  switch (kind) {
+    case Kind::sigmoid:  // the slope is y (1 - y)
+      return {s, s * r, of(s, 13), of(s * r, 16) + of(s, 14)};
+    case Kind::silu: return {x * s, s + x * s * r, of(x * s, 14), of(s, 15) + of(x * s * r, 29)};
+    case Kind::elu:
+      if (x > 0) return {x, 1, 0, 0};
+      return {alpha * std::expm1(x), alpha * std::exp(x), of(alpha * std::expm1(x), 12), of(alpha * std::exp(x), 12)};
+    case Kind::gelu: {  // |z erfc'(z) / erfc(z)| <= 2 z^2 + 2 where z = -x / sqrt(2), which has 2 roundings
+      long double const phi = std::exp(-x * x / 2) / std::sqrt(2 * 3.14159265358979323846264L),
+                        big = std::erfc(-x / std::sqrt(2.0L)) / 2;
+      double const tail = 16 + 2 * far * far;
+      return {x * big, big + x * phi, of(x * big, tail), of(big, tail) + of(x * phi, 15 + 2 * far * far)};
+    }
+    case Kind::gelu_tanh: {
+      long double const k = 2 * std::sqrt(2 / 3.14159265358979323846264L), a = k * (x + 0.044715L * x * x * x),
+                        inner = k * (1 + 3 * 0.044715L * x * x), p = 1 / (1 + std::exp(-a)), q = 1 / (1 + std::exp(a));
+      double const moved = 8 * static_cast<double>(std::abs(a));
+      return {x * p, p + x * p * q * inner, of(x * p, 14 + moved),
+              of(p, 15 + moved) + of(x * p * q * inner, 36 + 2 * moved)};
+    }
+    default: break;
+  }
+  return {};
+}
+
+std::vector<double> slopes_of(Case const& c) {
+  return random_values(c.kind == Kind::shared_prelu ? 1 : c.input.shape().channel, c.seed + 5);
+}
 
 /// The factor that dropout gives each cell.
 HostTensor dropout_factors(Case const& c, Shape const& shape) {
@@ -81,6 +123,32 @@ Expected expected_of(Case const& c, HostTensor const& x, HostTensor const& dy) {
       y_error = oracle::cell_by_cell(y, [&](double v) { return 6 * u * std::abs(v); });
       slope_error = oracle::cell_by_cell(x, [&](double) { return std::abs(p) * 24 * u; });
       break;
+    case Kind::prelu:
+    case Kind::shared_prelu: {
+      std::vector<double> const slopes = slopes_of(c);
+      slope = y = x;
+      for (std::size_t i = 0; i < x.values.size(); ++i) {
+        double& a = slope.values[i];
+        a = x.values[i] > 0 ? 1.0 : slopes[i % static_cast<std::size_t>(x.shape.channel) % slopes.size()];
+        y.values[i] *= a;
+        y_error.values[i] = u * std::abs(y.values[i]);
+      }
+      break;
+    }
+    case Kind::sigmoid:
+    case Kind::silu:
+    case Kind::elu:
+    case Kind::gelu:
+    case Kind::gelu_tanh:
+      slope = y = x;
+      for (std::size_t i = 0; i < x.values.size(); ++i) {
+        Curve const f = curve(c.kind, static_cast<long double>(x.values[i]), static_cast<long double>(p), u);
+        y.values[i] = static_cast<double>(f.y);
+        slope.values[i] = static_cast<double>(f.slope);
+        y_error.values[i] = f.y_error + u * std::abs(y.values[i]);
+        slope_error.values[i] = f.slope_error + u * std::abs(slope.values[i]);
+      }
+      break;
     case Kind::dropout:
       slope = dropout_factors(c, x.shape);
       y = oracle::cell_by_cell(x, slope, product);
@@ -102,6 +170,8 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
   HostTensor const dy = random_tensor(shape, c.seed + 1), start = random_tensor(shape, c.seed + 2);
   for (double& value : x.values) value *= 4;
   for (std::size_t i = 0; i < x.values.size(); i += 5) x.values[i] = 0;  // derivatives at 0 are as in PyTorch
+  bool const learns = c.kind == Kind::prelu || c.kind == Kind::shared_prelu;
+  if (learns) driver.set(".weight", slopes_of(c));
   driver.forward(c.input, x, c.pass);
   driver.backward(dy, c.pass, c.adds ? &start : nullptr);
   together([&] {
@@ -114,6 +184,17 @@ void check_spec(Case const& c, RankGrid<AnySplit> const& ranks, Spec const& spec
       }
     expect_owned("y", driver.y(), e.y, [&](std::size_t i) { return e.y_error.values[i]; });
     expect_owned("dx", driver.dx(), e.dx, [&](std::size_t i) { return e.dx_error.values[i]; });
+    if (!learns) return;
+    std::vector<double> gradient(slopes_of(c).size(), 0.0), error = gradient;
+    for (std::size_t i = 0; i < x.values.size(); ++i) {
+      std::size_t const at = i % static_cast<std::size_t>(shape.channel) % gradient.size();
+      gradient[at] += x.values[i] > 0 ? 0 : x.values[i] * dy.values[i];
+      error[at] += x.values[i] > 0 ? 0 : std::abs(x.values[i] * dy.values[i]);
+    }
+    double const terms = static_cast<double>(x.values.size() / gradient.size());
+    for (double& bound : error)  // sums in double here and there, then one rounding per rank and for each sum of ranks
+      bound *= 2 * (terms + 2) * unit_roundoff<double> + static_cast<double>(ranks.size() + 1) * unit_roundoff<T>;
+    expect_values("dslope", driver.gradient(".weight"), gradient, error);
   });
 }
 
@@ -126,6 +207,13 @@ void check(Case const& c, RankGrid<AnySplit> const& world) {
       case Kind::leaky_relu: return check_spec<T>(c, ranks, leaky_relu(c.parameter));
       case Kind::tanh: return check_spec<T>(c, ranks, scaled_tanh(c.parameter));
       case Kind::dropout: return check_spec<T>(c, ranks, dropout(c.parameter));
+      case Kind::sigmoid: return check_spec<T>(c, ranks, sigmoid());
+      case Kind::silu: return check_spec<T>(c, ranks, silu());
+      case Kind::elu: return check_spec<T>(c, ranks, elu(c.parameter));
+      case Kind::gelu: return check_spec<T>(c, ranks, gelu());
+      case Kind::gelu_tanh: return check_spec<T>(c, ranks, gelu(tanh_form));
+      case Kind::prelu: return check_spec<T>(c, ranks, prelu());
+      case Kind::shared_prelu: return check_spec<T>(c, ranks, prelu({.shared = true}));
     }
   } catch (Error const& error) {
     throw Error(error.what() + std::string("\n  in ") + c.text());
@@ -136,15 +224,16 @@ Case draw_case(std::int64_t ranks, Kind kind) {
   Case c;
   c.kind = kind;
   std::int64_t const space = draw(1, 3, "spatial axes");
-  Counts const counts = draw_counts(ranks, space);
+  Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   Shape shape = draw_shape(counts, space);
-  while (shape.volume() > 6000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
+  while (shape.volume() > 3000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
   c.input = draw_partition(shape, counts);
   switch (kind) {
-    case Kind::relu: break;
+    case Kind::elu: c.parameter = static_cast<double>(draw(-2, 8, "alpha in quarters")) / 4; break;
     case Kind::leaky_relu: c.parameter = static_cast<double>(draw(0, 3, "slope in eighths")) / 8 + 0.01; break;
     case Kind::tanh: c.parameter = static_cast<double>(draw(1, 20, "scale in tenths")) / 10; break;
     case Kind::dropout: c.parameter = static_cast<double>(draw(0, 10, "rate in tenths")) / 10; break;
+    default: break;
   }
   c.pass.mode = draw_one_in(4, "inference") ? Mode::inference : Mode::training;
   c.pass.seed = static_cast<std::uint64_t>(draw(0, 1000, "pass seed"));
@@ -155,16 +244,21 @@ Case draw_case(std::int64_t ranks, Kind kind) {
   return c;
 }
 
-void distributed_equals_serial(std::string const& name, Kind kind) {
+void distributed_equals_serial(std::string const& name, std::vector<Kind> const& kinds) {
   poison_fresh_memory();
   auto const world = world_ranks();
   Coverage coverage(name, world.size());
   distributed_property(
       name + ": distributed equals serial",
       [&] {
+        auto const last = static_cast<std::int64_t>(kinds.size()) - 1;
+        Kind const kind = kinds[static_cast<std::size_t>(last > 0 ? draw(0, last, "function") : 0)];
         Case const c = draw_case(world.size(), kind);
         coverage.begin_case();
         coverage.count_decomposition(c.input, c.input);
+        for (std::size_t i = 0; last > 0 && i < kinds.size(); ++i)
+          coverage.count("function " + std::to_string(i), kind == kinds[i]);
+        coverage.count("channels cut", cuts_channels(c.input), world.size() > 1);
         check<double>(c, world);
         check<float>(c, world);
       },
@@ -182,15 +276,22 @@ Case along_width(Kind kind, double parameter, Shape const& shape) {
 
 }  // namespace
 
-TEST_CASE("relu: forward and gradient equal the serial ones") { distributed_equals_serial("relu", Kind::relu); }
+TEST_CASE("relu: forward and gradient equal the serial ones") { distributed_equals_serial("relu", {Kind::relu}); }
 TEST_CASE("leaky relu: forward and gradient equal the serial ones") {
-  distributed_equals_serial("leaky relu", Kind::leaky_relu);
+  distributed_equals_serial("leaky relu", {Kind::leaky_relu});
 }
 TEST_CASE("scaled tanh: forward and gradient equal the serial ones") {
-  distributed_equals_serial("scaled tanh", Kind::tanh);
+  distributed_equals_serial("scaled tanh", {Kind::tanh});
+}
+TEST_CASE("sigmoid, silu, elu and gelu: forward and gradient equal the serial ones") {
+  distributed_equals_serial("sigmoid, silu, elu or gelu",
+                            {Kind::sigmoid, Kind::silu, Kind::elu, Kind::gelu, Kind::gelu_tanh});
+}
+TEST_CASE("prelu: forward and every gradient equal the serial ones") {
+  distributed_equals_serial("prelu", {Kind::prelu, Kind::shared_prelu});
 }
 TEST_CASE("dropout: the mask is that of one rank, whatever the decomposition (case 30)") {
-  distributed_equals_serial("dropout", Kind::dropout);
+  distributed_equals_serial("dropout", {Kind::dropout});
 }
 
 TEST_CASE("the oracle's random words are the published ones") {
@@ -266,4 +367,74 @@ TEST_CASE("a NaN goes through activations, forward and backward, as in PyTorch")
   passes_on(relu(), 3.0);
   passes_on(leaky_relu(0.5), 1.5);
   passes_on(scaled_tanh(), std::numeric_limits<double>::quiet_NaN());
+  auto const nan = std::numeric_limits<double>::quiet_NaN();
+  passes_on(sigmoid(), nan);
+  passes_on(silu(), nan);
+  passes_on(elu(), nan);
+  passes_on(gelu(), nan);
+  passes_on(gelu(tanh_form), nan);
+  passes_on(prelu(), 0.75);
+}
+
+TEST_CASE("activations reach their limits at large and at infinite x, forward and backward") {
+  auto const ranks = world_ranks();
+  auto const reaches = [&](auto t, auto const& spec, double low, double rate) {
+    using T = decltype(t);
+    for (double const far : {200.0, 3e4, 1e30, std::numeric_limits<double>::infinity()}) {
+      Partition const input(ranks.grid(), {1, 1, 1, ranks.size(), 2});
+      HostTensor x(input.shape()), dy(input.shape());
+      for (std::size_t i = 0; i < x.values.size(); ++i) {
+        x.values[i] = i % 2 == 0 ? -far : far;
+        dy.values[i] = 3.0;
+      }
+      Driver<T> driver(ranks, input, spec);
+      driver.forward(input, x);
+      driver.backward(dy);
+      double const above = rate > 0 ? static_cast<double>(static_cast<T>(far)) : 1.0;
+      double const off = std::isinf(above) ? 0.0 : 4 * unit_roundoff<T> * above;
+      CHECK(near(static_cast<double>(driver.y()(0, 0, 0, ranks.rank(), 0)), low, 1e-30));
+      CHECK(near(static_cast<double>(driver.y()(0, 0, 0, ranks.rank(), 1)), above, off));
+      CHECK(near(static_cast<double>(driver.dx()(0, 0, 0, ranks.rank(), 0)), 0.0, 1e-30));
+      CHECK(near(static_cast<double>(driver.dx()(0, 0, 0, ranks.rank(), 1)), 3 * rate, 8 * unit_roundoff<T>));
+    }
+  };
+  auto const all = [&](auto t) {
+    reaches(t, sigmoid(), 0, 0);
+    reaches(t, silu(), 0, 1);
+    reaches(t, elu(0.5), -0.5, 1);
+    reaches(t, gelu(), 0, 1);
+    reaches(t, gelu(tanh_form), 0, 1);
+  };
+  all(double());
+  all(float());
+}
+
+TEST_CASE("gradients of the activations agree with finite differences") {
+  auto const world = world_ranks();
+  RankGrid<AnySplit> const ranks(world, Counts{.channel = world.size()});
+  Partition const input(ranks.grid(), {2, 1, 2, 3, 5});
+  HostTensor x = random_tensor(input.shape(), 3);
+  for (double& value : x.values) value *= 3;
+  HostTensor const dy = random_tensor(input.shape(), 4);
+  auto const agree = [&](auto const& spec) {
+    Driver<double> driver(ranks, input, spec);
+    expect_finite_differences(driver, ranks, input, x, dy, {});
+  };
+  CHECK_NOTHROW(agree(scaled_tanh(1.3)));
+  CHECK_NOTHROW(agree(sigmoid()));
+  CHECK_NOTHROW(agree(silu()));
+  CHECK_NOTHROW(agree(elu(0.7)));
+  CHECK_NOTHROW(agree(gelu()));
+  CHECK_NOTHROW(agree(gelu(tanh_form)));
+  for (bool const shared : {false, true}) {
+    Driver<double> driver(ranks, input, prelu({.shared = shared}));
+    std::vector<double> const slopes(shared ? 1 : 5, 0.25);  // where they start
+    CHECK_NOTHROW(expect_finite_differences(driver, ranks, input, x, dy, {}, {{".weight", slopes}}));
+  }
+}
+
+TEST_CASE("wrong options of activations are refused") {
+  double const infinite = std::numeric_limits<double>::infinity();
+  CHECK_THROWS_WITH_AS(elu(infinite), "elu: alpha must be finite, it is inf", Error);
+  CHECK_THROWS_WITH_AS(prelu({.start = infinite}), "prelu: the slopes must start at a finite number, it is inf", Error);
 }

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -196,7 +197,7 @@ void check(Case const& c, RankGrid<AnySplit> const& world) {
 Case draw_case(std::int64_t ranks) {
   Case c;
   std::int64_t const space = draw(1, 3, "spatial axes");
-  Counts const counts = draw_counts(ranks, space);
+  Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   Shape shape = draw_shape(counts, space);
   while (shape.volume() > 6000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
   c.input = draw_partition(shape, counts);
@@ -223,6 +224,7 @@ void distributed_equals_serial(std::string const& name) {
         Case const c = draw_case(world.size());
         coverage.begin_case();
         coverage.count_decomposition(c.input, c.input);
+        coverage.count("channels cut", cuts_channels(c.input), world.size() > 1);
         coverage.count("global statistics", c.statistics == Statistics::global);
         coverage.count("space statistics", c.statistics == Statistics::space);
         coverage.count("local statistics", c.statistics == Statistics::local);
@@ -232,13 +234,16 @@ void distributed_equals_serial(std::string const& name) {
   coverage.report(world.rank());
 }
 
-Case along_width(std::vector<std::int64_t> boundaries, Statistics statistics) {
+Case along(AxisId axis, std::vector<std::int64_t> boundaries, Statistics statistics) {
   Case c;
   std::int64_t const ranks = world_ranks().size(), n = boundaries.back();
   boundaries.resize(static_cast<std::size_t>(ranks) + 1, n);
   boundaries.back() = n;
-  c.input = Partition(Grid(Counts{.width = ranks}),
-                      {Blocks(2, 1), Blocks(1, 1), Blocks(1, 1), Blocks::at(boundaries), Blocks(3, 1)});
+  Counts counts;
+  counts[axis] = ranks;
+  std::array<Blocks, axis_count> blocks{Blocks(2, 1), Blocks(1, 1), Blocks(1, 1), Blocks(7, 1), Blocks(3, 1)};
+  blocks[static_cast<std::size_t>(axis)] = Blocks::at(boundaries);
+  c.input = Partition(Grid(counts), blocks);
   c.statistics = statistics;
   c.samples = 2;
   return c;
@@ -255,23 +260,24 @@ TEST_CASE("batch norm in float: forward, every gradient and the running statisti
 
 TEST_CASE("cases 11, 16: unequal and empty shards count by what they hold, forward and backward") {
   for (Statistics statistics : {Statistics::global, Statistics::space, Statistics::local})
-    for (auto const& boundaries : std::vector<std::vector<std::int64_t>>{{0, 9, 34}, {0, 0, 2, 12}, {0, 12}}) {
-      Case const c = along_width(boundaries, statistics);
-      check<double>(c, world_ranks());
-      check<float>(c, world_ranks());
-    }
+    for (auto const& boundaries : std::vector<std::vector<std::int64_t>>{{0, 9, 34}, {0, 0, 2, 12}, {0, 12}})
+      for (AxisId axis : {AxisId::width, AxisId::channel}) {
+        Case const c = along(axis, boundaries, statistics);
+        check<double>(c, world_ranks());
+        check<float>(c, world_ranks());
+      }
 }
 
 TEST_CASE("case 12: a mean far larger than the deviation") {
   for (auto const& [mean, deviation] : std::vector<std::pair<double, double>>{{5, 0.1}, {1e4, 1e-2}}) {
-    Case c = along_width({0, 20, 20, 64}, Statistics::global);
+    Case c = along(AxisId::width, {0, 20, 20, 64}, Statistics::global);
     c.mean = mean;
     c.deviation = deviation;
     check<double>(c, world_ranks());
     check<float>(c, world_ranks());
   }
   // The bound itself: in float, normalised values are right to a few 1e-6 where rounding the mean to float loses 5e-2.
-  Case c = along_width({0, 64}, Statistics::global);
+  Case c = along(AxisId::width, {0, 64}, Statistics::global);
   c.mean = 1e4;
   c.deviation = 1e-2;
   oracle::BatchNorm norm{{1, 1, 1}, {0, 0, 0}, 1e-5, {}, 1, unit_roundoff<float>, unit_roundoff<double>};

@@ -225,11 +225,13 @@ TEST_CASE("losses and their gradients agree with PyTorch") {
     };
     Shard<T, Host> const prediction = shard_of(p), target = shard_of(c["target"]), error(partition, ranks.rank());
     double const count = product(p.shape);
-    op::Sums<Host> sums;
+    LossMemory<Host> memory;
+    LossPass<T, Host> const pass{Host(), ranks, prediction, target.tile(), target.owned(),
+                                 &error, count, 0,          p.shape[0],    memory};
     bool const squared = c.kind == "mse";
-    double const here = squared ? MeanSquaredError()(Host(), sums, prediction, target.tile(), &error, count)
-                                : MeanAbsoluteError()(Host(), sums, prediction, target.tile(), &error, count);
-    double const value = ranks.world().all_reduce(here) / count;
+    LossPart const here = squared ? MeanSquaredError()(pass) : MeanAbsoluteError()(pass);
+    CHECK(ranks.world().all_reduce(here.count) == count);
+    double const value = ranks.world().all_reduce(here.sum) / count;
     double most = 0.0;  // of |prediction| + |target|: rounding both to float moves their difference by u times this
     for (std::size_t i = 0; i < p.values.size(); ++i)
       most = std::max(most, std::abs(p.values[i]) + std::abs(c["target"].values[i]));

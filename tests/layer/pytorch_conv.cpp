@@ -21,7 +21,11 @@ using namespace tessera::test;
 
 namespace {
 
-std::vector<Counts> const channel_cuts{{.channel = 2, .width = 2}, {.channel = 4}, {.sample = 2, .channel = 2}};
+std::vector<Counts> const splits{{.depth = 2, .width = 2},
+                                 {.sample = 2, .height = 2},
+                                 {.channel = 2, .width = 2},
+                                 {.channel = 4},
+                                 {.sample = 2, .channel = 2}};
 
 /// What may be stationary: with groups there is no choice, and weights need a product of blocks.
 std::vector<Stationary> choices(std::int64_t groups, std::int64_t channel_blocks) {
@@ -76,7 +80,7 @@ TEST_CASE("convolutions with groups, and depthwise ones, agree with PyTorch") {
       [](FixtureCase const& c, RankGrid<All> const& ranks, auto t) {
         check_conv<decltype(t)>(c, ranks, Padding::zeros);
       },
-      channel_cuts);
+      splits);
 }
 
 TEST_CASE("convolutions with padding modes agree with PyTorch") {
@@ -88,7 +92,7 @@ TEST_CASE("convolutions with padding modes agree with PyTorch") {
                                 : c.kind == "reflect" ? Padding::reflect
                                                       : Padding::replicate);
       },
-      channel_cuts);
+      splits);
 }
 
 TEST_CASE("transposed convolutions agree with PyTorch") {
@@ -113,7 +117,7 @@ TEST_CASE("transposed convolutions agree with PyTorch") {
                                     product(c["y"].shape) / static_cast<double>(out) + parts);
         }
       },
-      channel_cuts);
+      splits);
 }
 
 TEST_CASE("dense layers agree with PyTorch where channels are cut, and without gathering what they flatten") {
@@ -135,5 +139,5 @@ TEST_CASE("dense layers agree with PyTorch where channels are cut, and without g
           check(spec);
         }
       },
-      channel_cuts);
+      splits);
 }

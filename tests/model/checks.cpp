@@ -114,8 +114,8 @@ TEST_CASE("checks: boxes and plans of 2,048 ranks follow from formulas on one") 
     std::int64_t owned = 0, received = 0, sent = 0, received_back = 0, sent_back = 0, idle = 0;
     Partition output;
     for (int rank = 0; rank < ranks; ++rank) {
-      WindowBinding const binding(rank, layer.windows, layer.mixes ? Border::zeros : Border::clipped, layer.mixes,
-                                  layer.channels);
+      Border const border = layer.mixes ? Border::zeros : Border::clipped;
+      WindowBinding const binding(rank, reaches_of(layer.windows, border, input.shape()), layer.mixes, layer.channels);
       output = binding.output(input);
       ExchangePlan const there = binding.input_plan(input, Placement::around_owned),
                          back = binding.error_plan(input, Placement::around_owned);
@@ -138,14 +138,14 @@ TEST_CASE("checks: boxes and plans of 2,048 ranks follow from formulas on one") 
   // The first layer in the middle of the grid: a shell of one cell around 64 x 32 x 32 cells, from 26 neighbours.
   Partition const universe(grid, {1, 512, 512, 512, 4});
   int const middle = static_cast<int>(grid.rank(Coordinates{{0, 4, 8, 8, 0}}));
-  WindowBinding const first(middle, cube(3, 1, 1), Border::zeros, true, 16);
+  WindowBinding const first(middle, reaches_of(cube(3, 1, 1), Border::zeros, universe.shape()), true, 16);
   ExchangePlan const plan = first.input_plan(universe, Placement::around_owned);
   CHECK(universe.owned(middle) == Box{{{0, 1}, {256, 320}, {256, 288}, {256, 288}, {0, 4}}});
   CHECK(plan.received_cells() == 4 * (66 * 34 * 34 - 64 * 32 * 32));
   CHECK(plan.messages_received() == 26);
   CHECK(first.error_plan(universe, Placement::around_owned).received_cells() == 16 * (66 * 34 * 34 - 64 * 32 * 32));
   // At the corner of the cube three faces are border: zeros, not messages.
-  WindowBinding const corner(0, cube(3, 1, 1), Border::zeros, true, 16);
+  WindowBinding const corner(0, reaches_of(cube(3, 1, 1), Border::zeros, universe.shape()), true, 16);
   CHECK(corner.input_plan(universe, Placement::around_owned).received_cells() == 4 * (65 * 33 * 33 - 64 * 32 * 32));
   CHECK(corner.input_plan(universe, Placement::around_owned).messages_received() == 7);
 }

@@ -83,7 +83,7 @@ struct GradientProbe : Probe {
 
 struct Loss : tessera::MeanSquaredError {
   template <class... Arguments>
-  double operator()(Arguments&&... arguments) const {
+  auto operator()(Arguments&&... arguments) const {
     at_a_place("loss");
     return tessera::MeanSquaredError::operator()(std::forward<Arguments>(arguments)...);
   }

@@ -313,19 +313,22 @@ void check_all(Case const& c, Passes<T, Kernels>& passes) {
   check_backward_filter(c, values, passes);
 }
 
+template <class T>
+std::string const precision = sizeof(T) == 4 ? " in float" : " in double";
+
 TEST_CASE_TEMPLATE("the host kernels of every instruction set are the convolution and its gradients", T, float,
                    double) {
   IsaGuard const guard;
   for (Isa const isa : isas()) {
     op::cpu::force_isa(isa);
     Passes<T, op::cpu::ConvKernels> passes;
-    property(std::string(name(isa)), [&] { check_all(draw_case(), passes); });
+    property(std::string(name(isa)) + precision<T>, [&] { check_all(draw_case(), passes); });
   }
 }
 
 TEST_CASE_TEMPLATE("the generic kernels are the convolution and its gradients", T, float, double) {
   Passes<T, op::generic::ConvKernels> passes;
-  property("generic", [&] { check_all(draw_case(), passes); });
+  property("generic" + precision<T>, [&] { check_all(draw_case(), passes); });
 }
 
 /// A case large enough that work is shared between workers, with several blocks of channels and parts of positions.
@@ -364,7 +367,8 @@ TEST_CASE_TEMPLATE("any number of threads gives the same bits", T, float, double
     op::Workspace<T> workspace;
     op::cpu::Tasks const tasks(workers, launch, poll);
     Tile<T const> const x_read = x.tile, dy_read = dy.tile;
-    op::cpu::host_conv_forward(kernels, c.geometry, x_read, weights.data(), bias.data(), y.tile, out, workspace, tasks);
+    op::cpu::host_conv_forward(kernels, c.geometry, x_read, weights.data(), bias.data(), y.tile, out, Accumulate::write,
+                               workspace, tasks);
     op::cpu::host_conv_backward_data(kernels, c.geometry, dy_read, weights.data(), dx.tile, in, Accumulate::write,
                                      workspace, tasks);
     op::cpu::host_conv_backward_filter(kernels, c.geometry, x_read, dy_read, out, dw.data(), db.data(), workspace,

@@ -71,7 +71,8 @@ inline Opinion agreed(Opinion opinion, MPI_Comm comm) {
 
 /// counterexample() of a collective property: the same report on every rank of `comm`.
 template <class F>
-std::string distributed_counterexample(F testable, Trials const& trials, MPI_Comm comm) {
+std::string distributed_counterexample(F testable, Trials const& trials, MPI_Comm comm, std::string const& name = {},
+                                       Replay const* replay = nullptr) {
   return counterexample(
       [&testable, comm] {
         detail::Opinion const all = detail::agreed(detail::opinion_on(testable), comm);
@@ -79,7 +80,7 @@ std::string distributed_counterexample(F testable, Trials const& trials, MPI_Com
         if (all.verdict != detail::holds)
           throw rc::detail::CaseResult(all.verdict == detail::fails ? Type::Failure : Type::Discard, all.reason);
       },
-      trials);
+      trials, name, replay);
 }
 
 /// property() for code that all ranks of `comm` run together. Every rank draws the same cases, because rank 0's seed
@@ -95,8 +96,9 @@ void distributed_property(std::string const& name, F testable, MPI_Comm comm) {
   Trials trials = trials_from_environment();
   MPI_Bcast(&trials.cases, 1, MPI_INT, 0, comm);
   MPI_Bcast(&trials.seed, 1, MPI_UINT64_T, 0, comm);
-  std::string const report = distributed_counterexample(std::move(testable), trials, comm);
-  CHECK_MESSAGE(report.empty(), name << "\n" << report);
+  detail::check_property(name, [&](Replay const* replay) {
+    return distributed_counterexample(std::move(testable), trials, comm, name, replay);
+  });
 }
 
 }  // namespace tessera::test

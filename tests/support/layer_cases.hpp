@@ -24,7 +24,7 @@ namespace tessera::test {
 
 inline constexpr std::array<AxisId, 3> space_in_order{AxisId::depth, AxisId::height, AxisId::width};
 inline constexpr std::array<AxisId, 5> cut_in_order{AxisId::sample, AxisId::depth, AxisId::height, AxisId::width,
-                                                   AxisId::channel};
+                                                    AxisId::channel};
 
 /// A whole number in [least, most], all equally likely whatever the size of the case.
 inline std::int64_t draw(std::int64_t least, std::int64_t most, std::string const& name) {

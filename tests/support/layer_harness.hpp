@@ -226,6 +226,15 @@ class Driver {
     });
   }
 
+  /// The elements of a whole parameter, in PyTorch's order, that lie in this rank's shard.
+  static std::vector<double> shard_of(Parameter<T, Host> const& p, std::vector<double> const& whole) {
+    expect(static_cast<std::int64_t>(whole.size()) == p.whole_count(),
+           tessera::detail::text(p.name(), " has ", p.whole_count(), " elements, but ", whole.size(), " are given"));
+    std::vector<double> part;
+    for_each_in_shard(p, [&](std::size_t i) { part.push_back(whole[i]); });
+    return part;
+  }
+
   /// Throws what was wrong, on this rank, with cells that the layer had no business to write.
   void expect_clean() const { expect(failure_.empty(), failure_); }
 
@@ -262,13 +271,6 @@ class Driver {
         inside = inside && p.shard()[axis].contains(rest % shape[axis]);
       if (inside) visit(static_cast<std::size_t>(i));
     }
-  }
-  static std::vector<double> shard_of(Parameter<T, Host> const& p, std::vector<double> const& whole) {
-    expect(static_cast<std::int64_t>(whole.size()) == p.whole_count(),
-           tessera::detail::text(p.name(), " has ", p.whole_count(), " elements, but ", whole.size(), " are given"));
-    std::vector<double> part;
-    for_each_in_shard(p, [&](std::size_t i) { part.push_back(whole[i]); });
-    return part;
   }
 
   /// Tensors in a network hold more than what is owned; here one cell more in each direction.

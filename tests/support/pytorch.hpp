@@ -102,22 +102,21 @@ class Driven {
 };
 
 /// check(case, ranks, T()) for all cases of a file, in double and float, on each decomposition for this number of
-/// ranks, and on `more`.
+/// ranks.
 template <class Check>
-void for_each_case(std::string const& file, Check check, std::vector<Counts> const& more = {}) {
+void for_each_case(std::string const& file, Check check,
+                   std::vector<Counts> const& on_four = {{.depth = 2, .width = 2}, {.sample = 2, .height = 2}}) {
   auto const world = Communicator<Mpi>::borrow(MPI_COMM_WORLD);
   std::vector<Counts> splits{{}};
-  if (world.size() == 4) splits = {{.depth = 2, .width = 2}, {.sample = 2, .height = 2}};
+  if (world.size() == 4) splits = on_four;
   REQUIRE((world.size() == 1 || world.size() == 4));
-  for (Counts const& counts : more)
-    if (counts.product() == world.size()) splits.push_back(counts);
   auto const cases = read_fixture(file);
   RankGrid<All> const first(world, splits.front());
   for (Counts const& counts : splits) {
     RankGrid<All> const ranks(first, counts);
     for (FixtureCase const& c : cases) {
-      INFO(c.name << ", split sample=" << counts.sample << " depth=" << counts.depth << " height=" << counts.height
-                  << " width=" << counts.width << " channel=" << counts.channel);
+      INFO(c.name << ", split sample=" << counts.sample << " channel=" << counts.channel << " depth=" << counts.depth
+                  << " height=" << counts.height << " width=" << counts.width);
       check(c, ranks, double());
       check(c, ranks, float());
     }

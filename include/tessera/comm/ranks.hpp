@@ -32,6 +32,8 @@ class AxisSet {
 };
 
 inline constexpr AxisSet space_axes{AxisId::depth, AxisId::height, AxisId::width};
+/// Ranks that differ along these alone share their samples.
+inline constexpr AxisSet within_sample{AxisId::depth, AxisId::height, AxisId::width, AxisId::channel};
 inline constexpr AxisSet all_axes{AxisId::sample, AxisId::depth, AxisId::height, AxisId::width, AxisId::channel};
 
 /// A Grid laid over a communicator, with the group communicators that layers reduce over. A cheap handle: copies share

@@ -28,16 +28,22 @@ inline std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed
   return order;
 }
 
-/// Fills the owned cells of a shard: its sample n comes from read(n, box of (d, h, w, c), dense cells on the host).
+/// Fills cells of a shard: its sample n comes from read(n, box of (d, h, w, c), dense cells on the host).
 template <class T, class Space>
 class BatchReader {
  public:
+  /// The cells that the rank owns.
   template <class Read>
   void operator()(Shard<T, Space> const& shard, Read read) {
-    Box const own = shard.owned();
-    if (own.empty()) return;
-    Box one = own;
-    for (std::int64_t n = own.axis[0].begin; n < own.axis[0].end; ++n) {
+    (*this)(shard, shard.owned(), read);
+  }
+
+  /// The cells of a box that the shard holds.
+  template <class Read>
+  void operator()(Shard<T, Space> const& shard, Box const& box, Read read) {
+    if (box.empty()) return;
+    Box one = box;
+    for (std::int64_t n = box.axis[0].begin; n < box.axis[0].end; ++n) {
       one.axis[0] = {n, n + 1};
       host_.resize(static_cast<std::size_t>(one.volume()));
       read(n, one, host_.data());

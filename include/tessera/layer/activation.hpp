@@ -4,21 +4,24 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/layer/window_layer.hpp"
 #include "tessera/op/activation.hpp"
+#include "tessera/op/reduce.hpp"
 
 namespace tessera {
 
-/// A function of each cell whose derivative follows from the output.
+/// A function of each cell; its derivative follows from the output, or from the input if the function says so.
 template <class T, class Space, class Function>
 class ActivationOp {
  public:
   static constexpr bool pointwise = true;
-  static constexpr bool reads_output = true;
+  static constexpr bool reads_output = op::reads_output<Function>();
 
   ActivationOp(Function function, std::string name) : function_(function), name_(std::move(name)) {}
 
@@ -28,7 +31,7 @@ class ActivationOp {
   }
   void backward(BackwardPass<T, Space> const& p) const {
     for_each_position("tessera::activation", p.space, p.box,
-                      op::ApplySlope<T, Function>{function_, p.y, p.dy, p.dx, p.accumulate});
+                      op::ApplySlope<T, Function>{function_, reads_output ? p.y : p.x, p.dy, p.dx, p.accumulate});
   }
   std::string name() const { return name_; }
 
@@ -61,6 +64,96 @@ inline ActivationSpec<op::LeakyReluFunction> leaky_relu(double slope = 0.01) {
 inline ActivationSpec<op::TanhFunction> scaled_tanh(double scale = 1.0) {
   require(scale != 0.0 && std::isfinite(scale), "scaled_tanh", "the scale must be finite and not zero, it is ", scale);
   return {{scale}, "scaled_tanh"};
+}
+
+/// 1 / (1 + exp(-x)). Moves: nothing.
+inline ActivationSpec<op::SigmoidFunction> sigmoid() { return {{}, "sigmoid"}; }
+
+/// x / (1 + exp(-x)), also called swish. Moves: nothing.
+/// Source: Elfwing, Uchibe and Doya, "Sigmoid-weighted linear units", 2018.
+inline ActivationSpec<op::SiluFunction> silu() { return {{}, "silu"}; }
+
+/// x if positive, else alpha (exp(x) - 1). Moves: nothing. Fails: if alpha is not finite.
+/// Source: Clevert, Unterthiner and Hochreiter, "Fast and accurate deep network learning by ELUs", 2016.
+inline ActivationSpec<op::EluFunction> elu(double alpha = 1.0) {
+  require(std::isfinite(alpha), "elu", "alpha must be finite, it is ", alpha);
+  return {{alpha}, "elu"};
+}
+
+/// The option of gelu that takes the approximation by tanh.
+struct TanhForm {};
+inline constexpr TanhForm tanh_form{};
+
+/// x times the normal distribution function of x. Moves: nothing.
+/// Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+inline ActivationSpec<op::GeluFunction> gelu() { return {{}, "gelu"}; }
+
+/// Its approximation x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Moves: nothing.
+inline ActivationSpec<op::GeluTanhFunction> gelu(TanhForm) { return {{}, "gelu"}; }
+
+/// Options of prelu: where the slopes start, and whether there is one for all channels instead of one for each.
+struct PreluOptions {
+  double start = 0.25;
+  bool shared = false;
+};
+
+/// A slope for negative cells that is learnt.
+template <class T, class Space>
+class PreluOp {
+ public:
+  static constexpr bool pointwise = true;
+
+  explicit PreluOp(PreluOptions const& options) : options_(options) {}
+
+  Windows windows(Shape const&) const { return {}; }
+  std::vector<ParameterSpec> parameters(Shape const& input) const {
+    return {{"weight", {options_.shared ? 1 : input.channel}, {0}, Initial::value(options_.start)}};
+  }
+  void forward(ForwardPass<T, Space> const& p) const {
+    for_each_position("tessera::prelu", p.space, p.box, op::Prelu<T>{slopes(p.parameters[0], p.box), p.x, p.y});
+  }
+  void backward(BackwardPass<T, Space> const& p) const {
+    for_each_position("tessera::prelu", p.space, p.box,
+                      op::PreluBackward<T>{slopes(p.parameters[0], p.box), p.x, p.dy, p.dx, p.accumulate});
+  }
+  /// Each rank adds for its own channels; the sum over all ranks makes the gradients whole.
+  void backward_parameters(ParameterPass<T, Space> const& p) {
+    Interval const own = p.box[AxisId::channel];
+    double const* const sums = sums_.over(p.space, p.box, own.size(), op::PreluSlopeSums<T>{p.x, p.dy});
+    double const all = std::accumulate(sums, sums + own.size(), 0.0);
+    if (options_.shared)
+      add_(p.space, p.gradients[0], &all, 1);
+    else
+      add_(p.space, p.gradients[0] + own.begin, sums, own.size());
+  }
+  std::string name() const { return options_.shared ? "prelu, one slope" : "prelu"; }
+
+ private:
+  op::Slopes<T> slopes(T const* weight, Box const& box) const {
+    return {options_.shared ? weight : weight + box[AxisId::channel].begin, options_.shared};
+  }
+
+  PreluOptions options_;
+  op::Sums<Space> sums_;
+  op::AddFromHost<T, Space> add_;
+};
+
+struct PreluSpec {
+  static constexpr char const* kind = "prelu";
+  PreluOptions options;
+
+  template <class T, class Space>
+  PreluOp<T, Space> op(Shape const&) const {
+    return PreluOp<T, Space>(options);
+  }
+};
+
+/// x if positive, else a slope times x, with a learnt slope for each channel or one for all.
+/// Shape: unchanged; weight (C) or (1). Moves: the sum of the slopes' gradients. Fails: if the start is not finite.
+/// Source: He, Zhang, Ren and Sun, "Delving deep into rectifiers", 2015.
+inline PreluSpec prelu(PreluOptions const& options = {}) {
+  require(std::isfinite(options.start), "prelu", "the slopes must start at a finite number, it is ", options.start);
+  return {options};
 }
 
 /// Drops cells at random in training; the mask is a function of seed, step, name and global position alone.

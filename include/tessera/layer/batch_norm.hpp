@@ -3,6 +3,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,7 @@
 
 #include "tessera/comm/rank_grid.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/layer/channel_affine.hpp"
 #include "tessera/layer/layer.hpp"
 #include "tessera/op/norm.hpp"
 #include "tessera/op/reduce.hpp"
@@ -36,7 +38,7 @@ struct BatchNormOptions {
 
 /// Batch normalisation bound to its ranks.
 ///
-/// Moves: per channel, two doubles and one count to and fro in training; nothing in inference.
+/// Moves: per channel, two doubles in training forward and two backward; nothing in inference.
 /// Source: Ioffe and Szegedy, "Batch Normalization", 2015; two-pass statistics in double.
 template <class T, class Space>
 class BatchNorm : public Layer<T, Space> {
@@ -46,31 +48,26 @@ class BatchNorm : public Layer<T, Space> {
         options_(options),
         name_(std::move(name)),
         channels_(input.channel),
-        gamma_(Parameter<T, Space>::replicated(name_ + ".weight", {"weight", {channels_}, {0}, Initial::value(1.0)},
-                                               ranks)),
-        beta_(Parameter<T, Space>::replicated(name_ + ".bias", {"bias", {channels_}, {0}, Initial::value(0.0)}, ranks)),
+        affine_(ranks, name_, channels_, true),
         running_mean_(static_cast<std::size_t>(channels_), 0.0),
         running_variance_(static_cast<std::size_t>(channels_), 1.0) {
     require(options_.epsilon > 0.0, name_, "epsilon must be positive, it is ", options_.epsilon);
     require(0.0 <= options_.momentum && options_.momentum <= 1.0, name_, "momentum must be within [0, 1], it is ",
             options_.momentum);
-    require(ranks.grid().counts().channel == 1, name_,
-            "its input must not be split in channels; redistribute to a Distribution without Channel first");
-    if (options_.statistics == Statistics::space) ranks.group(space_axes);  // made here, in the order of binding
+    if (options_.statistics == Statistics::space) ranks.group(within_sample);  // made here, in the order of binding
   }
 
   Partition output(Partition const& input) const override { return input; }
 
-  void allocate(Partition const&) override {
+  void allocate(Partition const& input) override {
     auto const c = static_cast<std::size_t>(channels_);
-    mean_.assign(c, 0.0);
-    variance_.assign(c, 1.0);
-    device_mean_.grow(channels_);
-    scale_.grow(3 * channels_);
-    mean_dy_.grow(channels_);
-    mean_dyx_.grow(channels_);
-    staging_.resize(c);
-    scale_staging_.resize(3 * c);
+    std::int64_t const own = input.owned(ranks_.rank())[AxisId::channel].size();
+    for (auto* list : {&mean_, &variance_}) list->assign(c, 0.0);
+    sums_by_channel_.resize(2 * c);
+    device_mean_.grow(own);
+    tables_.grow(5 * own);
+    staging_.resize(static_cast<std::size_t>(5 * own));
+    affine_.allocate();
   }
 
   void forward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y) override {
@@ -80,42 +77,52 @@ class BatchNorm : public Layer<T, Space> {
       mean_ = running_mean_;
       variance_ = running_variance_;
     }
-    auto const channels = mean_.size();
-    for (std::size_t c = 0; c < channels; ++c) {
+    Interval const own = channels_of(x);
+    auto const count = static_cast<std::size_t>(own.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      std::size_t const c = i + static_cast<std::size_t>(own.begin);
       T const high = static_cast<T>(mean_[c]);
-      scale_staging_[c] = high;
-      scale_staging_[channels + c] = static_cast<T>(mean_[c] - static_cast<double>(high));
-      scale_staging_[2 * channels + c] = static_cast<T>(1.0 / std::sqrt(variance_[c] + options_.epsilon));
+      staging_[i] = high;
+      staging_[count + i] = static_cast<T>(mean_[c] - static_cast<double>(high));
+      staging_[2 * count + i] = static_cast<T>(1.0 / std::sqrt(variance_[c] + options_.epsilon));
     }
-    upload(scale_staging_.data(), scale_, 3 * channels_);
-    for_each_position("tessera::batch_norm", space_, y.owned(),
-                      op::Normalise<T>{x.tile(), y.tile(), scale(), gamma_.value(), beta_.value()});
+    upload(staging_.data(), tables_.data(), 3 * own.size());
+    for_each_position(
+        "tessera::batch_norm", space_, y.owned(),
+        op::Normalise<T>{x.tile(), y.tile(), scale(own), affine_.scale() + own.begin, affine_.shift() + own.begin});
   }
 
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const&, Shard<T, Space> const& dy,
                 Shard<T, Space> const* dx, Accumulate accumulate) override {
-    double* const sums =
-        sums_.over(space_, dy.owned(), 2 * channels_, op::NormErrorSums<T>{x.tile(), dy.tile(), scale()});
-    add_to_gradient(beta_, sums);
-    add_to_gradient(gamma_, sums + channels_);
+    Interval const own = channels_of(x);
+    auto const count = static_cast<std::size_t>(own.size()), all = static_cast<std::size_t>(channels_);
+    double const* const sums =
+        sums_.over(space_, dy.owned(), 2 * own.size(), op::NormErrorSums<T>{x.tile(), dy.tile(), scale(own)});
+    affine_.add_to_gradients(own, sums + count, sums);
     if (dx == nullptr) return;
+    auto const begin = static_cast<std::size_t>(own.begin);
     bool const training = pass.mode == Mode::training;
-    double const count = static_cast<double>(cells(x));
-    if (training) reduce(sums, 2 * channels_);
-    for (std::int64_t half = 0; half < 2; ++half) {
-      for (std::int64_t c = 0; c < channels_; ++c)
-        staging_[static_cast<std::size_t>(c)] =
-            training && count > 0 ? static_cast<T>(sums[half * channels_ + c] / count) : T(0);
-      upload(staging_.data(), half == 0 ? mean_dy_ : mean_dyx_, channels_);
-    }
+    double const values = static_cast<double>(cells(x));
+    sums_by_channel_.assign(2 * all, 0.0);
+    for (std::size_t half = 0; half < 2; ++half)
+      std::copy_n(sums + half * count, count, sums_by_channel_.data() + half * all + begin);
+    if (training) reduce(sums_by_channel_.data(), 2 * channels_);
+    T const* const gamma = affine_.scale_of(own);
+    for (std::size_t half = 0; half < 2; ++half)
+      for (std::size_t i = 0; i < count; ++i)
+        staging_[half * count + i] =
+            training && values > 0
+                ? static_cast<T>(static_cast<double>(gamma[i]) * sums_by_channel_[half * all + begin + i] / values)
+                : T(0);
+    T* const shares = tables_.data() + 3 * own.size();
+    upload(staging_.data(), shares, 2 * own.size());
     for_each_position("tessera::batch_norm", space_, dx->owned(),
-                      op::NormaliseBackward<T>{x.tile(), dy.tile(), dx->tile(), scale(), gamma_.value(),
-                                               mean_dy_.data(), mean_dyx_.data(), accumulate});
+                      op::NormaliseBackward<T>{x.tile(), dy.tile(), dx->tile(), scale(own), affine_.scale() + own.begin,
+                                               shares, shares + own.size(), accumulate});
   }
 
   void for_each_parameter(std::function<void(Parameter<T, Space>&)> const& visit) override {
-    visit(gamma_);
-    visit(beta_);
+    affine_.for_each_parameter(visit);
   }
   void for_each_buffer(std::function<void(std::string const&, std::vector<double>&)> const& visit) override {
     visit(name_ + ".running_mean", running_mean_);
@@ -123,22 +130,24 @@ class BatchNorm : public Layer<T, Space> {
   }
 
   void describe(Partition const& input, bool needs_dx, std::vector<LayerInfo>& out) const override {
-    out.push_back({name_, "batch_norm", input, 2 * channels_, 0, 0, 0.0, needs_dx});
+    out.push_back({name_, "batch_norm", input, affine_.count(), 0, 0, 0.0, needs_dx});
   }
 
  private:
+  static Interval channels_of(Shard<T, Space> const& x) { return x.owned()[AxisId::channel]; }
+
   template <class U>
-  void upload(U const* from, Storage<U, Space> const& to, std::int64_t count) const {
-    copy_flat<Space, Kokkos::DefaultHostExecutionSpace>(to.data(), from, count);
+  void upload(U const* from, U* to, std::int64_t count) const {
+    copy_flat<Space, Kokkos::DefaultHostExecutionSpace>(to, from, count);
   }
 
-  op::ChannelScale<T> scale() const {
-    T const* const first = scale_.data();
-    return {first, first + channels_, first + 2 * channels_};
+  op::ChannelScale<T> scale(Interval own) const {
+    T const* const first = tables_.data();
+    return {first, first + own.size(), first + 2 * own.size(), {}};
   }
 
   Communicator<Mpi> const& group() const {
-    return options_.statistics == Statistics::global ? ranks_.world() : ranks_.group(space_axes);
+    return options_.statistics == Statistics::global ? ranks_.world() : ranks_.group(within_sample);
   }
 
   void reduce(double* values, std::int64_t count) const {
@@ -171,74 +180,66 @@ class BatchNorm : public Layer<T, Space> {
     return true;
   }
 
+  /// Sums per channel over the ranks that measure together, divided by n. Each rank fills in its own channels, so that
+  /// one reduction serves all.
+  void mean_over(double const* sums, Interval own, double n, std::vector<double>& mean) const {
+    std::fill(mean.begin(), mean.end(), 0.0);
+    std::copy_n(sums, own.size(), mean.begin() + own.begin);
+    reduce(mean.data(), channels_);
+    for (double& value : mean) value = n > 0 ? value / n : 0.0;
+  }
+
   /// Mean and variance by two passes in double, and the running statistics.
   void measure(Shard<T, Space> const& x, double momentum) {
     require(!measures_single_value(x.partition()), name_,
             "in training the variance needs more than one value per channel, but ",
             options_.statistics == Statistics::global ? "the batch has one" : "some ranks that measure apart have one",
             "; use a larger batch, or inference mode");
+    Interval const own = channels_of(x);
     std::int64_t const count = cells(x);
     double const n = static_cast<double>(count);
-    double* sums = sums_.over(space_, x.owned(), channels_, op::ChannelSum<T>{x.tile()});
-    reduce(sums, channels_);
-    for (std::size_t c = 0; c < mean_.size(); ++c) mean_[c] = count > 0 ? sums[c] / n : 0.0;
-    upload(mean_.data(), device_mean_, channels_);
-    sums = sums_.over(space_, x.owned(), channels_, op::ChannelSquares<T>{x.tile(), device_mean_.data()});
-    reduce(sums, channels_);
-    for (std::size_t c = 0; c < mean_.size(); ++c) variance_[c] = count > 0 ? sums[c] / n : 0.0;
-    update_running(count, momentum);
+    mean_over(sums_.over(space_, x.owned(), own.size(), op::ChannelSum<T>{x.tile()}), own, n, mean_);
+    upload(mean_.data() + own.begin, device_mean_.data(), own.size());
+    mean_over(sums_.over(space_, x.owned(), own.size(), op::ChannelSquares<T>{x.tile(), device_mean_.data(), {}}), own,
+              n, variance_);
+    update_running(own, count, momentum);
   }
 
   /// Running statistics are equal on all ranks: where groups measure apart, they take the mean over the groups.
-  void update_running(std::int64_t count, double momentum) {
+  void update_running(Interval own, std::int64_t count, double momentum) {
     double const unbiased = count > 1 ? static_cast<double>(count) / static_cast<double>(count - 1) : 1.0;
-    auto const c = mean_.size();
-    std::vector<double>& measured = measured_;
-    measured.assign(2 * c + 1, 0.0);
+    auto const all = mean_.size();
+    std::vector<double>& measured = measured_;  // sums of means, of variances, and how many groups measured
+    measured.assign(3 * all, 0.0);
     bool const counts_here = count > 0 && (options_.statistics != Statistics::space || group().rank() == 0);
-    if (counts_here) {
-      for (std::size_t i = 0; i < c; ++i) {
-        measured[i] = mean_[i];
-        measured[c + i] = variance_[i] * unbiased;
-      }
-      measured[2 * c] = 1.0;
+    Interval const known = options_.statistics == Statistics::local ? own : Interval{0, channels_};
+    for (std::int64_t i = known.begin; counts_here && i < known.end; ++i) {
+      auto const c = static_cast<std::size_t>(i);
+      measured[c] = mean_[c];
+      measured[all + c] = variance_[c] * unbiased;
+      measured[2 * all + c] = 1.0;
     }
-    if (options_.statistics != Statistics::global)
-      ranks_.world().all_reduce(measured.data(), static_cast<std::int64_t>(measured.size()));
-    double const groups = measured[2 * c];
-    if (groups == 0.0) return;
-    for (std::size_t i = 0; i < c; ++i) {
-      running_mean_[i] += momentum * (measured[i] / groups - running_mean_[i]);
-      running_variance_[i] += momentum * (measured[c + i] / groups - running_variance_[i]);
+    if (options_.statistics != Statistics::global) ranks_.world().all_reduce(measured.data(), 3 * channels_);
+    for (std::size_t c = 0; c < all; ++c) {
+      double const groups = measured[2 * all + c];
+      if (groups == 0.0) continue;
+      running_mean_[c] += momentum * (measured[c] / groups - running_mean_[c]);
+      running_variance_[c] += momentum * (measured[all + c] / groups - running_variance_[c]);
     }
   }
-  void add_to_gradient(Parameter<T, Space> const& parameter, double const* sums) {
-    for (std::size_t c = 0; c < staging_.size(); ++c) staging_[c] = static_cast<T>(sums[c]);
-    upload(staging_.data(), mean_dy_, channels_);
-    run("tessera::batch_norm", space_, channels_, AddTo{parameter.gradient(), mean_dy_.data()});
-    space_.fence("tessera::BatchNorm");
-  }
 
- public:
-  struct AddTo {
-    T* target;
-    T const* source;
-    TESSERA_HD void operator()(std::int64_t i) const { target[i] += source[i]; }
-  };
-
- private:
   Ranks ranks_;
   BatchNormOptions options_;
   std::string name_;
   std::int64_t channels_;
   Space space_;
-  Parameter<T, Space> gamma_, beta_;
+  ChannelAffine<T, Space> affine_;
   std::vector<double> running_mean_, running_variance_;
-  std::vector<double> mean_, variance_, measured_;
-  std::vector<T> staging_, scale_staging_;
+  std::vector<double> mean_, variance_;  ///< of all channels; where ranks measure alone, of their own
+  std::vector<double> measured_, sums_by_channel_;
+  std::vector<T> staging_;
   Storage<double, Space> device_mean_;
-  Storage<T, Space> scale_;  ///< mean, its low part, 1 / deviation
-  Storage<T, Space> mean_dy_, mean_dyx_;
+  Storage<T, Space> tables_;  ///< of own channels: mean, its low part, 1 / deviation, and the shares of the error
   op::Sums<Space> sums_;
 };
 

@@ -105,7 +105,8 @@ struct DenseSpec {
 };
 
 /// y = W x + b on the channels of every position (of the one position that flatten leaves).
-/// Shape: (N, D, H, W, Cin) -> (N, D, H, W, outputs); weights (outputs, Cin) as in PyTorch. Moves: nothing.
+/// Shape: (N, D, H, W, Cin) -> (N, D, H, W, outputs); weights (outputs, Cin) as in PyTorch.
+/// Moves: nothing, unless channels are cut: then input channels or partial outputs (see ChannelRoles).
 template <class... Options>
 DenseSpec dense(std::int64_t outputs, Options const&... options) {
   DenseSpec spec{outputs};

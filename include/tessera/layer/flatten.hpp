@@ -60,7 +60,7 @@ struct FlattenSpec {
 };
 
 /// Shape: (N, D, H, W, C) -> (N, 1, 1, 1, C D H W). Moves: nothing. Does not compile on an input that is split in
-/// space.
+/// space or channels: dense(outputs, flattened) takes such an input.
 inline FlattenSpec flatten() { return {}; }
 
 }  // namespace tessera

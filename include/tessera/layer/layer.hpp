@@ -44,6 +44,10 @@ class Layer {
   /// Whether backward reads the layer's output tensor.
   virtual bool reads_output() const { return false; }
 
+  /// Whether the output's first channels are the input itself, cell by cell on each rank. The input may then lie there,
+  /// and forward leaves it.
+  virtual bool contains_input(Partition const&) const { return false; }
+
   /// Memory for batches up to that of `input`.
   virtual void allocate(Partition const& input) = 0;
 

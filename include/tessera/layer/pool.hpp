@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "tessera/layer/conv.hpp"
@@ -13,29 +14,86 @@
 
 namespace tessera {
 
+/// Option of pools: a last window that the input, with its padding, ends within counts too (it does not by default).
+struct CeilMode {};
+inline constexpr CeilMode ceil_mode{};
+
+/// Option of an average: padding cells do not count in the divisor (they do by default, as in PyTorch).
+struct ExcludePadding {};
+inline constexpr ExcludePadding exclude_padding{};
+
+/// Option of an average: what every sum is divided by, whatever the window holds.
+struct Divisor {
+  std::int64_t value;
+};
+constexpr Divisor divisor(std::int64_t value) { return {value}; }
+
+/// The windows of a pool, before the input's extents are known.
+struct PoolWindows {
+  WindowSpec windows;
+  bool ceil = false;
+
+  void set(CeilMode) { ceil = true; }
+  template <class Option>
+  void set(Option const& option) {
+    windows.set(option);
+  }
+  std::string text() const { return windows.text() + (ceil ? " ceil" : ""); }
+};
+
 namespace detail {
 
-inline op::PoolGeometry pool_geometry(char const* who, Windows const& windows, Shape const& input, bool count_padding) {
+/// How many outputs a pool makes of n cells. A window that begins beyond the cells and their padding before them does
+/// not count in ceil mode either.
+inline std::int64_t pool_outputs(Window const& window, std::int64_t n, bool ceil, char const* who,
+                                 std::string_view axis) {
+  if (!ceil) return checked_outputs(window, n, who, axis);
+  std::int64_t m = ceil_div(n + window.low + window.high - window.span(), window.stride) + 1;
+  if ((m - 1) * window.stride >= n + window.low) --m;
+  require(m >= 1, who, "the kernel may overhang the padded input by less than its stride, but along ", axis,
+          " it covers ", window.span(), " cells of ", n, " + ", window.low, " + ", window.high, " with stride ",
+          window.stride, "; use a smaller kernel or more padding");
+  return m;
+}
+
+/// Every output must read a cell; with dilation, all taps of a window may miss the input.
+inline void check_taps(op::PoolGeometry const& geometry, int i, char const* who, std::string_view axis) {
+  Window const& w = geometry.windows.axis[i];
+  if (w.dilation == 1) return;  // padding of at most half the kernel leaves a tap within
+  for (std::int64_t o = 0; o < geometry.outputs[i]; ++o)
+    require(!geometry.taps(i, o).empty(), who, "every window must hold a cell, but along ", axis, " that of output ", o,
+            " steps over all ", geometry.extent[i], " with kernel ", w.kernel, ", stride ", w.stride, ", dilation ",
+            w.dilation, ", padding ", w.low, " and ", w.high, "; use less dilation or less padding");
+}
+
+inline op::PoolGeometry pool_geometry(char const* who, PoolWindows const& spec, Shape const& input, bool may_dilate) {
   op::PoolGeometry geometry;
-  geometry.windows = windows;
-  geometry.count_padding = count_padding;
+  geometry.windows = spec.windows.on(input);
   for (int i = 0; i < 3; ++i) {
-    AxisId const axis = spatial_axes[static_cast<std::size_t>(i)];
-    geometry.extent[i] = input[axis];
-    geometry.outputs[i] = checked_outputs(windows.axis[i], input[axis], who, tessera::name(axis));
+    Window const& w = geometry.windows.axis[i];
+    AxisId const id = spatial_axes[static_cast<std::size_t>(i)];
+    std::string_view const axis = tessera::name(id);
+    check_window(w, who, axis);
+    require(may_dilate || w.dilation == 1, who, "a window must not be dilated, but along ", axis, " the dilation is ",
+            w.dilation);
+    require(0 <= w.low && 0 <= w.high && 2 * w.low <= w.kernel && 2 * w.high <= w.kernel, who,
+            "padding must be between 0 and half the kernel, so that every window holds a cell, but along ", axis,
+            " kernel ", w.kernel, " has padding ", w.low, " and ", w.high);
+    geometry.extent[i] = input[id];
+    geometry.outputs[i] = pool_outputs(w, input[id], spec.ceil, who, axis);
+    check_taps(geometry, i, who, axis);
   }
   return geometry;
 }
 
-inline void check_pool(char const* who, Windows const& windows) {
-  for (AxisId axis : spatial_axes) {
-    Window const w = windows[axis];
-    require(w.dilation == 1, who, "a window must not be dilated, but along ", tessera::name(axis), " the dilation is ",
-            w.dilation);
-    require(0 <= w.low && 0 <= w.high && 2 * w.low <= w.kernel && 2 * w.high <= w.kernel, who,
-            "padding must be between 0 and half the kernel, so that every window holds a cell, but along ",
-            tessera::name(axis), " kernel ", w.kernel, " has padding ", w.low, " and ", w.high);
+inline Reaches pool_reaches(op::PoolGeometry const& geometry) {
+  Reaches reaches;
+  for (std::size_t i = 0; i < 3; ++i) {
+    reaches[i] = reach_of(geometry.windows.axis[i], geometry.extent[i]);
+    reaches[i].outputs = geometry.outputs[i];
+    reaches[i] = clipped(reaches[i], geometry.extent[i]);
   }
+  return reaches;
 }
 
 }  // namespace detail
@@ -43,83 +101,85 @@ inline void check_pool(char const* who, Windows const& windows) {
 template <class T, class Space>
 class AveragePoolOp {
  public:
-  static constexpr Border border = Border::clipped;
+  AveragePoolOp(PoolWindows const& windows, bool count_padding, std::int64_t divisor, Shape const& input)
+      : text_(windows.text()), geometry_(detail::pool_geometry("avg_pool", windows, input, false)) {
+    require(divisor >= 0, "avg_pool", "the divisor must be at least 1, it is ", divisor);
+    geometry_.count_padding = count_padding;
+    geometry_.fixed_divisor = divisor;
+  }
 
-  AveragePoolOp(WindowSpec spec, bool count_padding, Shape const& input)
-      : spec_(std::move(spec)), geometry_(detail::pool_geometry("avg_pool", spec_.on(input), input, count_padding)) {}
-
-  Windows windows(Shape const&) const { return geometry_.windows; }
-  void check(Shape const&) const { detail::check_pool("avg_pool", geometry_.windows); }
+  Reaches reaches(Shape const&) const { return detail::pool_reaches(geometry_); }
   void forward(ForwardPass<T, Space> const& p) const {
-    for_each_position("tessera::avg_pool", p.space, p.box, op::AveragePool<T>{geometry_, p.x, p.y});
+    for_each_position("tessera::avg_pool", p.space, p.box, op::AveragePool<T, op::PoolGeometry>{geometry_, p.x, p.y});
   }
   void backward(BackwardPass<T, Space> const& p) const {
+    using Adjoint = op::AveragePoolAdjoint<T, op::PoolGeometry>;
     for_each_position("tessera::avg_pool", p.space, p.box,
-                      op::AveragePoolBackward<T>{geometry_, p.dy, p.dx, p.accumulate});
+                      op::SumOverReaders<T, Adjoint>{{geometry_, p.dy}, p.dx, p.accumulate});
   }
-  std::string name() const { return "avg_pool " + spec_.text(); }
+  std::string name() const { return "avg_pool " + text_; }
 
  private:
-  WindowSpec spec_;
+  std::string text_;
   op::PoolGeometry geometry_;
 };
 
 template <class T, class Space>
 class MaxPoolOp {
  public:
-  static constexpr Border border = Border::clipped;
   static constexpr bool keeps_notes = true;
 
-  MaxPoolOp(WindowSpec spec, Shape const& input)
-      : spec_(std::move(spec)), geometry_(detail::pool_geometry("max_pool", spec_.on(input), input, false)) {}
+  MaxPoolOp(PoolWindows const& windows, Shape const& input)
+      : text_(windows.text()), geometry_(detail::pool_geometry("max_pool", windows, input, true)) {}
 
-  Windows windows(Shape const&) const { return geometry_.windows; }
-  void check(Shape const&) const { detail::check_pool("max_pool", geometry_.windows); }
+  Reaches reaches(Shape const&) const { return detail::pool_reaches(geometry_); }
   void forward(ForwardPass<T, Space> const& p) const {
     for_each_position("tessera::max_pool", p.space, p.box, op::MaxPool<T>{geometry_, p.x, p.y, p.notes});
   }
   void backward(BackwardPass<T, Space> const& p) const {
+    using Adjoint = op::MaxPoolAdjoint<T>;
     for_each_position("tessera::max_pool", p.space, p.box,
-                      op::MaxPoolBackward<T>{geometry_, p.dy, p.notes, p.dx, p.accumulate});
+                      op::SumOverReaders<T, Adjoint>{{geometry_, p.dy, p.notes}, p.dx, p.accumulate});
   }
-  std::string name() const { return "max_pool " + spec_.text(); }
+  std::string name() const { return "max_pool " + text_; }
 
  private:
-  WindowSpec spec_;
+  std::string text_;
   op::PoolGeometry geometry_;
 };
 
-/// Options of an average: whether padding cells count in the divisor (they do by default, as in PyTorch).
-struct ExcludePadding {};
-inline constexpr ExcludePadding exclude_padding{};
-
 struct AveragePoolSpec {
   static constexpr char const* kind = "avg_pool";
-  WindowSpec windows;
+  PoolWindows pool;
   bool count_padding = true;
+  std::int64_t divisor = 0;  ///< 0: what the window holds
 
   void set(ExcludePadding) { count_padding = false; }
+  void set(Divisor const& option) {
+    require(option.value >= 1, "divisor", "must be at least 1, it is ", option.value);
+    divisor = option.value;
+  }
   template <class Option>
   void set(Option const& option) {
-    windows.set(option);
+    pool.set(option);
   }
   template <class T, class Space>
   AveragePoolOp<T, Space> op(Shape const& input) const {
-    return AveragePoolOp<T, Space>(windows, count_padding, input);
+    return AveragePoolOp<T, Space>(pool, count_padding, divisor, input);
   }
 };
 
 struct MaxPoolSpec {
   static constexpr char const* kind = "max_pool";
-  WindowSpec windows;
+  PoolWindows pool;
 
   template <class Option>
   void set(Option const& option) {
-    windows.set(option);
+    pool.set(option);
   }
   template <class T, class Space>
   MaxPoolOp<T, Space> op(Shape const& input) const {
-    return MaxPoolOp<T, Space>(windows, input);
+    return MaxPoolOp<T, Space>(pool, input);
   }
 };
 
@@ -127,16 +187,18 @@ namespace detail {
 
 template <class Spec, int Rank, std::int64_t Kernel, class... Options>
 Spec pool_spec(Options const&... options) {
-  Spec spec = with_options(Spec{window_spec<Rank, Kernel>()}, options...);
-  if (!spec.windows.stride_given()) spec.windows.stride_as_kernel();
+  Spec spec = with_options(Spec{{window_spec<Rank, Kernel>()}}, options...);
+  if (!spec.pool.windows.stride_given()) spec.pool.windows.stride_as_kernel();
   return spec;
 }
 
 }  // namespace detail
 
-/// The mean over windows. Options: kernel, stride (default: the kernel), padding, same, exclude_padding.
-/// Shape: as conv3d, channels unchanged. Moves: the halo of x forward, of dy backward.
-/// Fails: padding wider than half the kernel, dilation, a kernel that does not fit.
+/// The mean over windows. Options: kernel, stride (default: the kernel), padding (at most half the kernel), same,
+/// ceil_mode, exclude_padding, divisor. What overhangs the padding in ceil mode never counts in the divisor.
+/// Shape: as conv3d, channels unchanged; in ceil mode D' is rounded up, less a window that would begin beyond the
+/// input. Moves: the halo of x forward, of dy backward.
+/// Fails: padding wider than half the kernel, dilation, a kernel that does not fit, a divisor below 1.
 template <std::int64_t Kernel = 1, class... Options>
 AveragePoolSpec avg_pool3d(Options const&... options) {
   return detail::pool_spec<AveragePoolSpec, 3, Kernel>(options...);
@@ -150,8 +212,10 @@ AveragePoolSpec avg_pool1d(Options const&... options) {
   return detail::pool_spec<AveragePoolSpec, 1, Kernel>(options...);
 }
 
-/// The largest cell of each window; padding never wins. Ties and NaN as in PyTorch. Options as avg_pool3d.
-/// Moves: the halo of x forward, of dy and of the winners backward.
+/// The largest cell of each window; padding never wins. Ties and NaN as in PyTorch. Options: kernel, stride (default:
+/// the kernel), dilation, padding (at most half the kernel before dilation), same, ceil_mode.
+/// Shape: as avg_pool3d. Moves: the halo of x forward, of dy and of the winners backward.
+/// Fails: padding wider than half the kernel, a kernel that does not fit, dilation that makes a window miss all cells.
 template <std::int64_t Kernel = 1, class... Options>
 MaxPoolSpec max_pool3d(Options const&... options) {
   return detail::pool_spec<MaxPoolSpec, 3, Kernel>(options...);

@@ -18,8 +18,8 @@
 namespace tessera {
 
 /// Layers one after the other. Owns the tensors between them: each is allocated with the box that its reader wants to
-/// hold, the writer fills the owned part, and it stays as the retained activation. Error signals take turns in two
-/// buffers.
+/// hold, the writer fills the owned part, and it stays as the retained activation. A tensor that the next one contains
+/// lies there. Error signals take turns in two buffers.
 template <class T, class Space>
 class Chain : public Layer<T, Space> {
  public:
@@ -44,17 +44,14 @@ class Chain : public Layer<T, Space> {
 
   void allocate(Partition const& input) override {
     bound_.clear();
-    Partition partition = input;
     activations_.assign(between(), {});
+    auto const places = places_of(input);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
+      Partition const& partition = i == 0 ? input : places[i - 1].partition;
       layers_[i]->allocate(partition);
-      Partition const next = layers_[i]->output(partition);
-      if (i < between()) {
-        Box const own = next.owned(rank_);
-        activations_[i].grow(hull(own, layers_[i + 1]->needs_input(next)).volume());
-        errors_[i % 2].grow(hull(own, layers_[i]->needs_error(partition)).volume());
-      }
-      partition = next;
+      if (i == between()) break;
+      if (!places[i].within_next) activations_[i].grow(places[i].held.volume());
+      errors_[i % 2].grow(hull(places[i].partition.owned(rank_), layers_[i]->needs_error(partition)).volume());
     }
   }
 
@@ -86,13 +83,12 @@ class Chain : public Layer<T, Space> {
     for (auto const& layer : layers_) layer->for_each_buffer(visit);
   }
   void describe(Partition const& input, bool needs_dx, std::vector<LayerInfo>& out) const override {
-    Partition partition = input;
+    auto const places = places_of(input);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-      layers_[i]->describe(partition, needs_dx, out);
+      layers_[i]->describe(i == 0 ? input : places[i - 1].partition, needs_dx, out);
       needs_dx = needs_dx || has_parameters(*layers_[i]);
-      partition = layers_[i]->output(partition);
       if (i < between())  // the last one writes to its container's tensor
-        out.back().held_cells = hull(partition.owned(rank_), layers_[i + 1]->needs_input(partition)).volume();
+        out.back().held_cells = places[i].within_next ? 0 : places[i].held.volume();
     }
   }
 
@@ -103,6 +99,24 @@ class Chain : public Layer<T, Space> {
     std::vector<Shard<T, Space>> activation;
     std::vector<Shard<T, Space>> error;
   };
+
+  /// A tensor between two layers.
+  struct Place {
+    Partition partition;
+    Box held;
+    bool within_next = false;  ///< it is the first channels of the tensor after the next layer
+  };
+  std::vector<Place> places_of(Partition const& input) const {
+    std::vector<Place> places(between());
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      Place& place = places[i];
+      place.partition = layers_[i]->output(i == 0 ? input : places[i - 1].partition);
+      place.held = hull(place.partition.owned(rank_), layers_[i + 1]->needs_input(place.partition));
+      if (i > 0 && places[i - 1].within_next) place.held = hull(place.held, places[i - 1].held);
+      place.within_next = i + 1 < places.size() && layers_[i + 1]->contains_input(place.partition);
+    }
+    return places;
+  }
 
   std::size_t between() const { return layers_.empty() ? 0 : layers_.size() - 1; }
 
@@ -121,13 +135,15 @@ class Chain : public Layer<T, Space> {
     auto const [place, is_new] = bound_.try_emplace(input.shape().sample);
     Bound& bound = place->second;
     if (!is_new) return bound;
-    Partition partition = input;
-    for (std::size_t i = 0; i < between(); ++i) {
-      Partition const next = layers_[i]->output(partition);
-      bound.activation.push_back(Shard<T, Space>::on(activations_[i], next, rank_, layers_[i + 1]->needs_input(next)));
-      bound.error.push_back(Shard<T, Space>::on(errors_[i % 2], next, rank_, layers_[i]->needs_error(partition)));
-      partition = next;
-    }
+    auto const places = places_of(input);
+    bound.activation.resize(between());
+    for (std::size_t i = between(); i-- > 0;)
+      bound.activation[i] = places[i].within_next
+                                ? bound.activation[i + 1].slice(places[i].partition, rank_, 0)
+                                : Shard<T, Space>::on(activations_[i], places[i].partition, rank_, places[i].held);
+    for (std::size_t i = 0; i < between(); ++i)
+      bound.error.push_back(Shard<T, Space>::on(errors_[i % 2], places[i].partition, rank_,
+                                                layers_[i]->needs_error(i == 0 ? input : places[i - 1].partition)));
     return bound;
   }
 

@@ -22,6 +22,18 @@ struct AbsoluteDifference {
   TESSERA_HD double slope(double difference) const { return difference > 0 ? 1.0 : difference < 0 ? -1.0 : 0.0; }
 };
 
+/// d^2 / 2 within delta of 0 and delta (|d| - delta / 2) beyond, with derivative d held within [-delta, delta].
+struct HuberDifference {
+  double delta;
+  TESSERA_HD double value(double difference) const {
+    double const size = difference < 0 ? -difference : difference;
+    return size <= delta ? 0.5 * difference * difference : delta * (size - 0.5 * delta);
+  }
+  TESSERA_HD double slope(double difference) const {
+    return difference > delta ? delta : difference < -delta ? -delta : difference;
+  }
+};
+
 /// sums[0] += measure(prediction - target) over the channels of a position.
 template <class T, class Measure>
 struct LossSum {

@@ -13,19 +13,22 @@
 namespace tessera::op {
 
 /// Sums over the positions of a box, a vector of `width` doubles per position, in an order that depends on the box
-/// alone: rows are cut into a fixed number of chunks, each summed in order, then the chunks in order.
+/// alone: the rows of each of `parts` equal parts are cut into a fixed number of chunks, each summed in order, then the
+/// chunks in order.
 template <class Body>
 struct SumChunk {
   Rows rows;
   Body body;
   double* partial;
   std::int64_t width;
+  std::int64_t parts;
   std::int64_t chunks;
 
-  TESSERA_HD void operator()(std::int64_t chunk) const {
-    double* const sums = partial + chunk * width;
+  TESSERA_HD void operator()(std::int64_t index) const {
+    double* const sums = partial + index * width;
     for (std::int64_t i = 0; i < width; ++i) sums[i] = 0.0;
-    std::int64_t const count = rows.count(), first = count * chunk / chunks, last = count * (chunk + 1) / chunks;
+    std::int64_t const count = rows.count() / parts, start = index / chunks * count, chunk = index % chunks;
+    std::int64_t const first = start + count * chunk / chunks, last = start + count * (chunk + 1) / chunks;
     if (first == last) return;
     std::int64_t at[4];
     rows.position(first, at);
@@ -40,11 +43,15 @@ struct SumChunk {
 };
 
 struct SumOfChunks {
-  double* partial;
+  double* total;
+  double const* partial;
   std::int64_t width;
   std::int64_t chunks;
   TESSERA_HD void operator()(std::int64_t i) const {
-    for (std::int64_t chunk = 1; chunk < chunks; ++chunk) partial[i] += partial[chunk * width + i];
+    double const* const first = partial + i / width * chunks * width + i % width;
+    double sum = first[0];
+    for (std::int64_t chunk = 1; chunk < chunks; ++chunk) sum += first[chunk * width];
+    total[i] = sum;
   }
 };
 
@@ -56,22 +63,63 @@ class Sums {
   /// total on the host, valid until the next call.
   template <class Body>
   double* over(Space const& space, Box const& box, std::int64_t width, Body const& body) {
-    host_.assign(static_cast<std::size_t>(width), 0.0);
-    Rows const rows{box};
-    if (rows.count() == 0 || width == 0) return host_.data();
-    std::int64_t const chunks = smaller(64, (rows.count() * width + 4095) / 4096);
-    partial_.grow(chunks * width);
-    run("tessera::sum", space, chunks, SumChunk<Body>{rows, body, partial_.data(), width, chunks},
-        rows.count() * width / chunks);
-    run("tessera::sum", space, width, SumOfChunks{partial_.data(), width, chunks}, chunks);
-    space.fence("tessera::sum");
-    copy_flat<Kokkos::DefaultHostExecutionSpace, Space, double>(host_.data(), partial_.data(), width);
-    return host_.data();
+    return by_part(space, box, 1, width, body);
+  }
+
+  /// The same for every sample of the box: `width` doubles for the first one, then those of the next.
+  template <class Body>
+  double* by_sample(Space const& space, Box const& box, std::int64_t width, Body const& body) {
+    return by_part(space, box, box.axis[0].size(), width, body);
   }
 
  private:
-  Storage<double, Space> partial_;
+  template <class Body>
+  double* by_part(Space const& space, Box const& box, std::int64_t parts, std::int64_t width, Body const& body) {
+    std::int64_t const totals = parts * width;
+    host_.assign(static_cast<std::size_t>(totals), 0.0);
+    Rows const rows{box};
+    if (rows.count() == 0 || totals == 0) return host_.data();
+    std::int64_t const each = rows.count() / parts, chunks = smaller(smaller(64, each), (each * width + 4095) / 4096);
+    sums_.grow(totals * (1 + chunks));
+    double* const partial = sums_.data() + totals;
+    run("tessera::sum", space, parts * chunks, SumChunk<Body>{rows, body, partial, width, parts, chunks},
+        each * width / chunks);
+    run("tessera::sum", space, totals, SumOfChunks{sums_.data(), partial, width, chunks}, chunks);
+    space.fence("tessera::sum");
+    copy_flat<Kokkos::DefaultHostExecutionSpace, Space, double>(host_.data(), sums_.data(), totals);
+    return host_.data();
+  }
+
+  Storage<double, Space> sums_;  ///< totals, then the sums of chunks
   std::vector<double> host_;
+};
+
+/// target += source over flat arrays.
+template <class T>
+struct AddTo {
+  T* target;
+  T const* source;
+  TESSERA_HD void operator()(std::int64_t i) const { target[i] += source[i]; }
+};
+
+/// Adds sums that lie on the host to numbers in an execution space's memory, such as a gradient.
+template <class T, class Space>
+class AddFromHost {
+ public:
+  void operator()(Space const& space, T* target, double const* sums, std::int64_t count) {
+    if (count <= 0) return;
+    auto const size = static_cast<std::size_t>(count);
+    if (rounded_.size() < size) rounded_.resize(size);
+    for (std::size_t i = 0; i < size; ++i) rounded_[i] = static_cast<T>(sums[i]);
+    there_.grow(count);
+    copy_flat<Space, Kokkos::DefaultHostExecutionSpace, T>(there_.data(), rounded_.data(), count);
+    run("tessera::add", space, count, AddTo<T>{target, there_.data()});
+    space.fence("tessera::add");
+  }
+
+ private:
+  std::vector<T> rounded_;
+  Storage<T, Space> there_;
 };
 
 }  // namespace tessera::op

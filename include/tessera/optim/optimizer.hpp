@@ -148,15 +148,16 @@ class Optimizer {
  public:
   explicit Optimizer(Method method) : method_(method) {}
 
-  /// One step: awaits the sums of the gradients, scales them so that their norm is at most `clip_norm` (0: no limit),
-  /// and moves each parameter. Returns the norm before clipping if there is a limit, else 0.
+  /// One step: awaits the sums of the gradients, takes `gradient_scale` times them, scales these so that their norm is
+  /// at most `clip_norm` (0: no limit), and moves each parameter. Returns the norm before clipping if there is a limit,
+  /// else 0. The gradients themselves stay as they are.
   double step(std::vector<Parameter<T, Space>*> const& parameters, Communicator<Mpi> const& ranks, double factor = 1.0,
-              double clip_norm = 0.0) {
+              double clip_norm = 0.0, double gradient_scale = 1.0) {
     for (Parameter<T, Space>* p : parameters) p->finish_reduction();
-    double norm = 0.0, scale = 1.0;
+    double norm = 0.0, scale = gradient_scale;
     if (clip_norm > 0.0) {
-      norm = gradient_norm(parameters, ranks);
-      if (norm > clip_norm) scale = clip_norm / norm;
+      norm = gradient_scale * gradient_norm(parameters, ranks);
+      if (norm > clip_norm) scale = gradient_scale * (clip_norm / norm);
     }
     if (states_.empty()) allocate(parameters);
     for (std::size_t i = 0; i < parameters.size(); ++i)

@@ -61,12 +61,17 @@ constexpr Window same_window(std::int64_t n, std::int64_t kernel, std::int64_t s
   return window;
 }
 
-/// outputs(n), or an error that names the axis when the window is not valid or does not fit.
-constexpr std::int64_t checked_outputs(Window const& window, std::int64_t n, std::string_view who,
-                                       std::string_view axis) {
+/// Fails, naming the axis, if the window is not valid.
+constexpr void check_window(Window const& window, std::string_view who, std::string_view axis) {
   require(window.kernel >= 1 && window.stride >= 1 && window.dilation >= 1, who,
           "kernel, stride and dilation must be at least 1, but along ", axis, " they are ", window.kernel, ", ",
           window.stride, ", ", window.dilation);
+}
+
+/// outputs(n), or an error that names the axis when the window is not valid or does not fit.
+constexpr std::int64_t checked_outputs(Window const& window, std::int64_t n, std::string_view who,
+                                       std::string_view axis) {
+  check_window(window, who, axis);
   require(n + window.low + window.high >= window.span(), who, "the kernel must fit into the padded input, but along ",
           axis, " it covers ", window.span(), " cells of ", n, " + ", window.low, " + ", window.high,
           "; use a smaller kernel or more padding");

@@ -55,14 +55,36 @@ class Shard {
     tile_ = dense_tile(storage_.data(), held_);
   }
 
+  /// The channels from `first` on as a tensor of its own on the same memory: `partition` says who owns what of it, in
+  /// channels that count from 0. What a rank owns of it must be held here.
+  Shard slice(Partition const& partition, std::int64_t rank, std::int64_t first) const {
+    Shard part = *this;
+    part.partition_ = partition;
+    part.owned_ = partition.owned(rank);
+    Interval& channels = part.held_[AxisId::channel];
+    channels =
+        intersect(Interval{channels.begin - first, channels.end - first}, Interval{0, partition.shape().channel});
+    require(part.held_.contains(part.owned_), "Shard::slice", "the slice must lie within what is held, ", part.held_,
+            ", but owns ", part.owned_);
+    if (!part.held_.empty()) {
+      part.tile_.data += channels.begin + first - tile_.origin[4];
+      part.tile_.origin[4] = channels.begin;
+    }
+    return part;
+  }
+
   Partition const& partition() const { return partition_; }
   Shape shape() const { return partition_.shape(); }
   Box const& owned() const { return owned_; }
   Box const& held() const { return held_; }
   Tile<T> const& tile() const { return tile_; }
 
-  /// All that is held, as a view in local indices; owned cell g of axis a is at g - held()[a].begin.
-  View view() const { return View(tile_.data, size(0), size(1), size(2), size(3), size(4)); }
+  /// All that is held, as a view in local indices; owned cell g of axis a is at g - held()[a].begin. Not of a slice.
+  View view() const {
+    require(held_.empty() || tile_.stride[3] == held_.axis[4].size(), "Shard::view",
+            "a slice of channels has no dense view; use its tile");
+    return View(tile_.data, size(0), size(1), size(2), size(3), size(4));
+  }
 
   /// One cell by global indices, from host code.
   T& operator()(std::int64_t n, std::int64_t d, std::int64_t h, std::int64_t w, std::int64_t c) const {

@@ -3,43 +3,71 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
-#include "tessera/comm/mpi.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/op/loss.hpp"
-#include "tessera/op/reduce.hpp"
-#include "tessera/tensor/shard.hpp"
+#include "tessera/train/loss_pass.hpp"
 
 namespace tessera {
 
 namespace detail {
 
-/// A loss that is the global sum of a measure of each difference / the global number of elements.
-template <class Measure>
-struct DifferenceLoss {
-  /// This rank's part of the sum. Writes the derivative by the prediction, of the loss over `count` elements, into the
-  /// error unless it is null.
-  template <class T, class Space>
-  double operator()(Space const& space, op::Sums<Space>& sums, Shard<T, Space> const& prediction,
-                    Tile<std::type_identity_t<T> const> const& target, Shard<T, Space> const* error,
-                    double count) const {
-    double const sum =
-        sums.over(space, prediction.owned(), 1, op::LossSum<T, Measure>{Measure{}, prediction.tile(), target})[0];
-    if (error != nullptr) {
-      for_each_position("tessera::loss", space, error->owned(),
-                        op::LossError<T, Measure>{Measure{}, prediction.tile(), target, error->tile(), count});
-      space.fence("tessera::loss");
-    }
-    return sum;
+/// The sum of a measure of each difference, and the number of elements.
+template <class T, class Space, class Measure>
+LossPart difference_loss(LossPass<T, Space> const& pass, Measure const& measure) {
+  Shard<T, Space> const& prediction = pass.prediction;
+  double const sum = pass.memory.sums.over(pass.space, prediction.owned(), 1,
+                                           op::LossSum<T, Measure>{measure, prediction.tile(), pass.target})[0];
+  if (pass.error != nullptr) {
+    for_each_position(
+        "tessera::loss", pass.space, pass.error->owned(),
+        op::LossError<T, Measure>{measure, prediction.tile(), pass.target, pass.error->tile(), pass.divisor});
+    pass.space.fence("tessera::loss");
   }
-};
+  return {sum, static_cast<double>(prediction.owned().volume())};
+}
 
 }  // namespace detail
 
 /// Mean of (prediction - target)^2 over all elements of the whole batch.
-struct MeanSquaredError : detail::DifferenceLoss<op::SquaredDifference> {};
+///
+/// Shape: the target has the prediction's. Moves: nothing.
+struct MeanSquaredError {
+  LossTarget target(Shape const& prediction) const { return {prediction}; }
+
+  template <class T, class Space>
+  LossPart operator()(LossPass<T, Space> const& pass) const {
+    return detail::difference_loss(pass, op::SquaredDifference{});
+  }
+};
 
 /// Mean of |prediction - target| over all elements of the whole batch; derivative 0 where they are equal.
-struct MeanAbsoluteError : detail::DifferenceLoss<op::AbsoluteDifference> {};
+///
+/// Shape: the target has the prediction's. Moves: nothing.
+struct MeanAbsoluteError {
+  LossTarget target(Shape const& prediction) const { return {prediction}; }
+
+  template <class T, class Space>
+  LossPart operator()(LossPass<T, Space> const& pass) const {
+    return detail::difference_loss(pass, op::AbsoluteDifference{});
+  }
+};
+
+/// Mean over all elements of the whole batch of d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with
+/// d = prediction - target; as PyTorch's HuberLoss.
+///
+/// Shape: the target has the prediction's. Moves: nothing. Fails: if delta is not positive.
+/// Source: Huber, "Robust Estimation of a Location Parameter", 1964.
+struct HuberError {
+  double delta = 1.0;
+
+  LossTarget target(Shape const& prediction) const { return {prediction}; }
+
+  template <class T, class Space>
+  LossPart operator()(LossPass<T, Space> const& pass) const {
+    require(delta > 0.0, "HuberError", "delta must be positive, it is ", delta);
+    return detail::difference_loss(pass, op::HuberDifference{delta});
+  }
+};
 
 }  // namespace tessera

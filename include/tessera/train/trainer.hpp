@@ -21,6 +21,7 @@
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/train/loss.hpp"
+#include "tessera/train/loss_pass.hpp"
 
 namespace tessera {
 
@@ -57,10 +58,14 @@ struct FitOptions {
 /// Trains a model: epochs over a source, a loss as global sum / global count, an optimizer.
 ///
 /// Fails: on every rank, when the loss is not finite or replicated parameters have come to differ between ranks.
-template <class T, class Space, class Method, class Loss>
+template <class T, class Space, class Method, class Objective>
 class Trainer {
+  static_assert(Loss<Objective, T, Space>,
+                "tessera: a loss needs `LossTarget target(Shape const&) const` and `LossPart operator()(LossPass<T, "
+                "Space> const&) const`");
+
  public:
-  Trainer(Model<T, Space> model, Method method, Loss loss)
+  Trainer(Model<T, Space> model, Method method, Objective loss)
       : model_(std::move(model)), optimizer_(std::move(method)), loss_(std::move(loss)) {}
 
   template <io::Source<T> Data>
@@ -75,14 +80,15 @@ class Trainer {
   }
 
   /// One optimizer step on the samples listed, which are indices into the source. Returns the loss of the whole batch.
+  /// The parameters' gradients are left as the optimizer found them: times a factor that the loss chose (see Loss).
   template <io::Source<T> Data>
   double step(Data& data, std::vector<std::int64_t> const& samples, FitOptions const& options) {
     auto const batch = static_cast<std::int64_t>(samples.size());
     std::int64_t const micro = options.micro_batch > 0 ? std::min(options.micro_batch, batch) : batch;
     model_.allocate(std::max(micro, model_.capacity()), options.seed);
-    double const count = static_cast<double>(model_.output_partition(batch).shape().volume());
+    double const divisor = static_cast<double>(model_.output_partition(batch).shape().volume());
     model_.zero_gradients();
-    double sum = 0.0;
+    LossPart part;
     for (std::int64_t first = 0; first < batch; first += micro) {
       std::int64_t const n = std::min(micro, batch - first);
       Pass const pass{.mode = Mode::training,
@@ -92,26 +98,28 @@ class Trainer {
                       .reduce_gradients = first + n == batch};
       load(data, samples, first, n);
       model_.forward(n, pass);
-      sum += loss_(space_, sums_, model_.output(n), target_.tile(), &model_.error(n), count);
+      part += loss_(loss_pass(n, &model_.error(n), divisor, first, batch));
       model_.backward(n, pass);
     }
-    double const loss = world().all_reduce(sum) / count;
+    reduce(part);
+    double const loss = mean_of(part);
     require(std::isfinite(loss), "Trainer", "the loss must stay finite, but at step ", optimizer_.steps() + 1,
             " it is ", loss,
             "; lower the learning rate, clip gradients, or look for values in the input that are not finite");
-    optimizer_.step(model_.parameters(), world(), options.schedule(optimizer_.steps()), options.clip_norm);
+    optimizer_.step(model_.parameters(), world(), options.schedule(optimizer_.steps()), options.clip_norm,
+                    part.count != 0.0 ? divisor / part.count : 0.0);
     return loss;
   }
 
-  /// The loss over all samples of a source in inference mode.
+  /// The loss over all samples of a source in inference mode. A loss that cannot do without its whole batch (Dice with
+  /// Reduction::batch) gives the mean over these batches, each by its samples.
   template <io::Source<T> Data>
   double evaluate(Data& data, std::int64_t batch) {
-    double sum = 0.0, count = 0.0;
-    for_each_batch(data, batch, Mode::inference, [&](std::int64_t, std::int64_t n) {
-      sum += loss_(space_, sums_, model_.output(n), target_.tile(), static_cast<Shard<T, Space> const*>(nullptr), 1.0);
-      count += static_cast<double>(model_.output(n).shape().volume());
-    });
-    return world().all_reduce(sum) / count;
+    LossPart part;
+    for_each_batch(data, batch, Mode::inference,
+                   [&](std::int64_t, std::int64_t n) { part += loss_(loss_pass(n, nullptr, 1.0, 0, n)); });
+    reduce(part);
+    return mean_of(part);
   }
 
   /// Takes running statistics anew, as the plain mean over the batches of a source: what the last steps left behind may
@@ -142,6 +150,28 @@ class Trainer {
   static double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
   Communicator<Mpi> const& world() const { return model_.input_ranks().world(); }
+
+  void reduce(LossPart& part) const {
+    double totals[2] = {part.sum, part.count};
+    world().all_reduce(totals, 2);
+    part = {totals[0], totals[1]};
+  }
+  static double mean_of(LossPart const& part) { return part.count != 0.0 ? part.sum / part.count : 0.0; }
+
+  /// What the loss is given of a micro-batch of n samples, the batch's samples from `first` on.
+  LossPass<T, Space> loss_pass(std::int64_t n, Shard<T, Space> const* error, double divisor, std::int64_t first,
+                               std::int64_t samples) {
+    return {.space = space_,
+            .ranks = model_.output_ranks(),
+            .prediction = model_.output(n),
+            .target = target_.tile(),
+            .targets = target_box_,
+            .error = error,
+            .divisor = divisor,
+            .first_sample = first,
+            .samples = samples,
+            .memory = memory_};
+  }
 
   template <class Data, class Validation>
   std::vector<EpochReport> fit_and_validate(Data& data, Validation* validation, FitOptions const& options) {
@@ -197,22 +227,35 @@ class Trainer {
   void load(Data& data, std::vector<std::int64_t> const& samples, std::int64_t first, std::int64_t n) {
     Shard<T, Space> const& input = model_.input(n);
     Partition const out = model_.output_partition(n);
-    require(out.shape() == data.target_shape().with_samples(n), "Trainer", "the network's output ", out.shape(),
-            " must have the shape of the targets, ", data.target_shape().with_samples(n));
-    target_.reform(out, world().rank());
+    LossTarget const wanted = loss_.target(out.shape());
+    Shape const given = data.target_shape().with_samples(n);
+    require(wanted.shape.with_channels(0) == out.shape().with_channels(0), "Trainer",
+            "the loss asks for targets of shape ", wanted.shape,
+            ", which must have the samples and the space of the network's output ", out.shape());
+    if (wanted.shape == out.shape())
+      require(given == wanted.shape, "Trainer", "the network's output ", out.shape(),
+              " must have the shape of the targets, ", given);
+    else
+      require(given == wanted.shape, "Trainer", "for the network's output ", out.shape(),
+              " the loss needs targets of shape ", wanted.shape, ", but the source has ", given);
+    target_box_ = out.owned(world().rank());
+    if (wanted.all_channels) target_box_[AxisId::channel] = {0, wanted.shape.channel};
+    target_.reform(out.scaled_to(wanted.shape), world().rank(), target_box_);
     auto const sample = [&](std::int64_t i) { return samples[static_cast<std::size_t>(first + i)]; };
     agreed(world(), [&] {
       reader_(input, [&](std::int64_t i, Box const& box, T* cells) { data.read_input(sample(i), box, cells); });
-      reader_(target_, [&](std::int64_t i, Box const& box, T* cells) { data.read_target(sample(i), box, cells); });
+      reader_(target_, target_box_,
+              [&](std::int64_t i, Box const& box, T* cells) { data.read_target(sample(i), box, cells); });
     });
   }
 
   Model<T, Space> model_;
   Optimizer<T, Space, Method> optimizer_;
-  Loss loss_;
+  Objective loss_;
   Space space_;
-  op::Sums<Space> sums_;
+  LossMemory<Space> memory_;
   Shard<T, Space> target_;
+  Box target_box_;  ///< what this rank reads of the target
   io::BatchReader<T, Space> reader_;
 };
 

@@ -18,19 +18,41 @@ namespace tessera::test::oracle {
 
 struct Pool {
   std::array<Window, 3> window;  ///< depth, height, width
+  bool ceil = false;
+  double divisor = 0;  ///< of averages, unless 0
+
+  /// Windows count as long as they end within the padded input; in ceil mode also one more, if those before it left a
+  /// rest of the padded input and it begins before the input's end.
+  std::int64_t outputs(std::size_t axis, std::int64_t n) const {
+    Window const& w = window[axis];
+    auto const begin = [&](std::int64_t o) { return o * w.stride - w.low; };
+    auto const end = [&](std::int64_t o) { return begin(o) + w.dilation * (w.kernel - 1) + 1; };
+    std::int64_t m = 0;
+    while (end(m) <= n + w.high) ++m;
+    if (ceil && end(m - 1) < n + w.high && begin(m) < n) ++m;
+    return m;
+  }
 
   Shape output(Shape const& x) const {
-    auto const along = [](Window const& w, std::int64_t n) {
-      std::int64_t m = 0;
-      while (m * w.stride - w.low + w.kernel <= n + w.high) ++m;
-      return m;
-    };
-    return {x.sample, along(window[0], x.depth), along(window[1], x.height), along(window[2], x.width), x.channel};
+    return {x.sample, outputs(0, x.depth), outputs(1, x.height), outputs(2, x.width), x.channel};
+  }
+
+  /// Whether some output along an axis has no tap on a cell.
+  bool misses_all(std::size_t axis, std::int64_t n) const {
+    for (std::int64_t o = 0; o < outputs(axis, n); ++o) {
+      bool hits = false;
+      for (std::int64_t tap = 0; tap < window[axis].kernel; ++tap) {
+        std::int64_t const at = place(axis, o, tap);
+        hits = hits || (0 <= at && at < n);
+      }
+      if (!hits) return true;
+    }
+    return false;
   }
 
   /// The place that a tap of an output reads along one axis.
   std::int64_t place(std::size_t axis, std::int64_t o, std::int64_t tap) const {
-    return o * window[axis].stride - window[axis].low + tap;
+    return o * window[axis].stride - window[axis].low + tap * window[axis].dilation;
   }
 };
 
@@ -54,9 +76,11 @@ void for_each_pool_tap(Pool const& pool, std::int64_t d, std::int64_t h, std::in
         visit(pool.place(0, d, i), pool.place(1, h, j), pool.place(2, w, k));
 }
 
-/// How many cells the mean of an output divides by: the taps in the tensor, or in the tensor and its padding.
+/// What the mean of an output divides by: the number of taps in the tensor, or in the tensor and its padding, unless it
+/// is given.
 inline double mean_divisor(Pool const& pool, Shape const& x, bool count_padding, std::int64_t d, std::int64_t h,
                            std::int64_t w) {
+  if (pool.divisor != 0) return pool.divisor;
   double count = 0;
   auto const inside = [&](std::size_t axis, std::int64_t at, std::int64_t n) {
     if (!count_padding) return 0 <= at && at < n;
