@@ -44,12 +44,7 @@ class ChannelRoles {
         makes_.push_back(by_outputs ? own : whole_groups(own, ins, outs));
       }
     } else {
-      std::int64_t const parts = x_.parts(), filters = filter_blocks(who, input.shape(), output.shape(), stationary);
-      std::int64_t const inputs = parts / filters;
-      for (std::int64_t i = 0; i < parts; ++i) {
-        makes_.push_back(inputs == 1 ? y_[i] : block_range(y_.extent(), filters, i / inputs));
-        reads_.push_back(filters == 1 ? x_[i] : block_range(x_.extent(), inputs, i % inputs));
-      }
+      share(filter_blocks(who, input.shape(), output.shape(), stationary));
     }
     for (std::size_t i = 0; i < reads_.size(); ++i)  // who has nothing to make of it reads nothing, and the reverse
       if (reads_[i].empty() || makes_[i].empty()) reads_[i] = makes_[i] = {};
@@ -78,8 +73,32 @@ class ChannelRoles {
     return {own.begin / each * other, ceil_div(own.end, each) * other};
   }
 
-  /// Into how many parts the output channels are cut; the input channels are cut into as many as remain.
-  std::int64_t filter_blocks(std::string const& who, Shape const& in, Shape const& out, Stationary stationary) const {
+  /// Shares the products out with the output channels in `filters` parts and the input channels in as many as remain.
+  void share(std::int64_t filters) {
+    std::int64_t const parts = x_.parts(), inputs = parts / filters;
+    reads_.clear();
+    makes_.clear();
+    for (std::int64_t i = 0; i < parts; ++i) {
+      makes_.push_back(inputs == 1 ? y_[i] : block_range(y_.extent(), filters, i / inputs));
+      reads_.push_back(filters == 1 ? x_[i] : block_range(x_.extent(), inputs, i % inputs));
+    }
+  }
+
+  /// The number of cells that do not lie where they are read, or belong, for one sample.
+  double moved(Shape const& in, Shape const& out) const {
+    double cells = 0.0;
+    for (std::int64_t i = 0; i < x_.parts(); ++i) {
+      auto const elsewhere = [](Interval part, Interval own) {
+        return static_cast<double>(part.size() - intersect(part, own).size());
+      };
+      cells += elsewhere(reads(i), x_[i]) * static_cast<double>(in.depth * in.height * in.width) +
+               elsewhere(makes(i), y_[i]) * static_cast<double>(out.depth * out.height * out.width);
+    }
+    return cells;
+  }
+
+  /// Into how many parts the output channels are cut.
+  std::int64_t filter_blocks(std::string const& who, Shape const& in, Shape const& out, Stationary stationary) {
     std::int64_t const parts = x_.parts();
     if (parts == 1 || stationary == Stationary::x) return 1;
     if (stationary == Stationary::y) return parts;
@@ -88,11 +107,11 @@ class ChannelRoles {
     for (std::int64_t filters = parts; filters >= 1; --filters) {
       if (parts % filters != 0) continue;
       if (stationary == Stationary::w && (filters == 1 || filters == parts)) continue;
-      double const moved = static_cast<double>(in.volume()) * static_cast<double>(filters) +
-                           static_cast<double>(out.volume()) * static_cast<double>(parts / filters);
-      if (best == 0 || moved < least) {
+      share(filters);
+      double const cells = moved(in, out);
+      if (best == 0 || cells < least) {
         best = filters;
-        least = moved;
+        least = cells;
       }
     }
     require(best != 0, who, "stationary weights need a number of channel blocks that is a product, but it is ", parts,
