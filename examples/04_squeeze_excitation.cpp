@@ -16,12 +16,12 @@ using Cut = Distribution<axes::Depth>;
 constexpr std::int64_t side = 8;
 
 // A block is a value, made by an ordinary function. Squeeze: one number per channel, the mean over the volume. Excite:
-// a few layers on these numbers alone, few channels in the middle. Their last layer keeps the gate between -1 and 1.
+// a few layers on these numbers alone, few channels in the middle. Their last layer keeps the gate between 0 and 1.
 // The branch without layers is the input itself, and `multiply` repeats the gate, whose extent is 1 in space, over it.
 // [block]
 auto squeeze_and_excite(std::int64_t channels, std::int64_t middle) {
-  return multiply(branch(), branch(global_avg_pool(), conv3d<1>(middle), leaky_relu(0.2),  //
-                                   conv3d<1>(channels), scaled_tanh()));
+  return multiply(branch(), branch(global_avg_pool(), conv3d<1>(middle), relu(),  //
+                                   conv3d<1>(channels), sigmoid()));
 }
 // [end]
 

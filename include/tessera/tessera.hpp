@@ -26,6 +26,7 @@
 #include "tessera/layer/transposed_conv.hpp"
 #include "tessera/layer/upsample.hpp"
 #include "tessera/model/concat.hpp"
+#include "tessera/model/frozen.hpp"
 #include "tessera/model/model.hpp"
 #include "tessera/model/multiply.hpp"
 #include "tessera/model/residual.hpp"

@@ -189,8 +189,22 @@ TEST_CASE("a transposed convolution refuses too much output padding, groups that
                        "transposed_conv1: the groups must divide the input and the output channels, but 3 groups were "
                        "asked of 4 and 4",
                        Error);
+  CHECK_THROWS_WITH_AS(bind(transposed_conv1d<3>(4, same, stride(2), output_padding(1))),
+                       "same: chooses the output padding itself; give either same or output_padding, not both", Error);
   CHECK_THROWS_WITH_AS(bind(transposed_conv1d<1>(2, padding(5))),
                        "transposed_conv1: must make at least one cell, but along width its padding leaves -1; use less "
                        "padding or more output padding",
                        Error);
+}
+
+TEST_CASE("same makes stride times as many outputs of a transposed convolution, whatever the kernel") {
+  auto const ranks = world_ranks();
+  for (std::int64_t n : {1, 5, 8})
+    for (std::int64_t k : {1, 2, 3, 4, 5})
+      for (std::int64_t s : {1, 2, 3})
+        for (std::int64_t d : {1, 2}) {
+          Partition const input(ranks.grid(), {1, 1, 1, n, 1});
+          Driver<double> driver(ranks, input, transposed_conv1d(1, same, kernel(k), stride(s), dilation(d)));
+          CHECK(driver.layer().output(input).shape().width == n * s);
+        }
 }

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "support/layer_harness.hpp"
 #include "tessera/io/source.hpp"
 #include "tessera/layer/activation.hpp"
 #include "tessera/layer/conv.hpp"
@@ -27,6 +29,8 @@ using namespace tessera;
 using namespace tessera::axes;
 using Spatial = Distribution<Sample, Depth, Width>;
 using Net = Model<double>;
+using tessera::test::for_each_cell;
+using tessera::test::Host;
 using Data = io::MemorySource<double>;
 
 constexpr std::int64_t classes = 5, sample_count = 7;
@@ -254,6 +258,45 @@ TEST_CASE("wrong targets are errors on every rank, and training can go on") {
           "Trainer: for the network's output (1, 5, 3, 4, 5) the loss needs targets of shape (1, 5, 3, 4, 1), but the "
           "source has (1, 5, 3, 4, 5)");
   }
+}
+
+TEST_CASE("after a loss that is not finite nothing is under way, and the next step is as the first") {
+  std::vector<double> x(static_cast<std::size_t>(sample_count * input_shape.volume()), 0.5),
+      y(static_cast<std::size_t>(sample_count * label_shape.volume()), 1.0), infinite = x;
+  infinite[3] = std::numeric_limits<double>::infinity();
+  Data good(input_shape, x, label_shape, y), bad(input_shape, infinite, label_shape, y);
+  Trainer stopped{network(together(), Cut::space), Sgd{.rate = 0.1}, CrossEntropy{}},
+      straight{network(together(), Cut::space), Sgd{.rate = 0.1}, CrossEntropy{}};
+  CHECK_THROWS_AS(stopped.step(bad, all_samples(), FitOptions{}), Error);
+  CHECK(stopped.step(good, all_samples(), FitOptions{}) == straight.step(good, all_samples(), FitOptions{}));
+  CHECK(values_of(stopped.model()) == values_of(straight.model()));
+  CHECK(message_of([&] { straight.evaluate(good, 0); }) == "Trainer: needs a batch of at least 1 sample, not 0");
+}
+
+TEST_CASE("a loss may ask for fewer target channels than the network makes") {
+  /// Mean of the squared difference of the first channel and a target of one.
+  struct FirstChannel {
+    LossTarget target(Shape const& prediction) const { return {prediction.with_channels(1)}; }
+    LossPart operator()(LossPass<double, Host> const& p) const {
+      LossPart part;
+      Box own = p.prediction.owned();
+      if (p.error != nullptr) fill(Host(), p.error->tile(), own, 0.0);
+      own[AxisId::channel] = intersect(own[AxisId::channel], Interval{0, 1});
+      for_each_cell(own, [&](auto n, auto d, auto h, auto w, auto c) {
+        double const difference = p.prediction(n, d, h, w, c) - p.target(n, d, h, w, c);
+        part += {difference * difference, 1.0};
+        if (p.error != nullptr) (*p.error)(n, d, h, w, c) = 2.0 * difference / p.divisor;
+      });
+      return part;
+    }
+  };
+  Data data = labelled();
+  std::vector<double> losses;
+  for (Cut const cut : {Cut::space, Cut::samples}) {
+    Trainer trainer{network(together(), cut), Sgd{.rate = 0.01}, FirstChannel{}};
+    losses.push_back(trainer.step(data, {0, 1, 3}, FitOptions{}));
+  }
+  CHECK(losses[0] == doctest::Approx(losses[1]).epsilon(1e-12));
 }
 
 TEST_CASE("a network learns to tell classes apart under every cut, the same on all ranks") {

@@ -14,7 +14,8 @@
 namespace tessera::io {
 
 /// Where samples come from. `read_input` and `read_target` give the cells of a box (depth, height, width, channel) of
-/// one sample, densely, converted to T. Every rank reads just what it owns; a box may be empty.
+/// one sample, densely, converted to T. A rank reads what it owns, and what its loss needs of the target besides; a
+/// box may be empty.
 template <class S, class T>
 concept Source = requires(S& source, std::int64_t sample, Box const& box, T* cells) {
   { source.size() } -> std::convertible_to<std::int64_t>;

@@ -50,7 +50,7 @@ class ChannelAffine {
 
   /// Adds to the gradients of some channels: sums of dy times the normalised x, and of dy.
   void add_to_gradients(Interval channels, double const* scale_sums, double const* shift_sums) {
-    if (!learns()) return;
+    if (!learns() || !learnt_[0].trainable()) return;
     add_(space_, learnt_[0].gradient() + channels.begin, scale_sums, channels.size());
     add_(space_, learnt_[1].gradient() + channels.begin, shift_sums, channels.size());
   }

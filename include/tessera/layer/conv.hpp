@@ -90,6 +90,7 @@ class ConvOp {
   }
   Reaches mixing_reaches(Shape const& input) const { return reaches_of(windows(), Border::zeros, input); }
   Padding padding() const { return spec_.padding; }
+  bool sums_bias() const { return block_.passes_outputs(); }
   std::int64_t channels(std::int64_t) const { return spec_.out_channels; }
   ChannelRoles roles(std::string const& who, Partition const& input, Partition const& output) const {
     return {who, input, output, spec_.stationary, spec_.groups, Grouped::outputs_stay};

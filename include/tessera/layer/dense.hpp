@@ -31,6 +31,7 @@ class DenseOp {
   }
   Reaches mixing_reaches(Shape const& input) const { return reaches_of(Windows{}, Border::zeros, input); }
   Padding padding() const { return Padding::zeros; }
+  bool sums_bias() const { return block_.passes_outputs(); }
   std::int64_t channels(std::int64_t) const { return outputs(); }
   ChannelRoles roles(std::string const& who, Partition const& input, Partition const& output) const {
     return {who, input, output, stationary_, 1, Grouped::outputs_stay};

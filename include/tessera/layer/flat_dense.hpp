@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "tessera/comm/rank_grid.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/exchange/exchange.hpp"
+#include "tessera/layer/bias_gradient.hpp"
 #include "tessera/layer/dense.hpp"
 #include "tessera/layer/layer.hpp"
 #include "tessera/op/conv_block.hpp"
@@ -56,9 +58,6 @@ class FlatDense : public Layer<T, Space> {
 
   void allocate(Partition const& input) override {
     plans_.clear();
-    std::int64_t const samples = input.owned(ranks_.rank()).axis[0].size();
-    x_flat_.grow(samples * cells_);
-    dx_flat_.grow(samples * cells_);
     partial_.grow(plan(input).needs.volume());
   }
 
@@ -76,21 +75,22 @@ class FlatDense : public Layer<T, Space> {
 
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const&, Shard<T, Space> const& dy,
                 Shard<T, Space> const* dx, Accumulate accumulate) override {
+    bool const learns = parameters_[0].trainable();
+    if (!learns && dx == nullptr) return;
     ExchangePlan const& sums = plan(x.partition());
     Tile<T> const error = dense_tile(partial_.data(), sums.needs);
     exchange_.start(sums, dy.tile());
-    if (parameters_.size() > 1 && !dy.owned().empty())
-      run("tessera::bias_gradient", space_, own_outputs_.size(),
-          op::generic::BiasGradient<T>{op::from_channel(dy.tile(), own_outputs_.begin),
-                                       op::from_channel(dy.owned(), own_outputs_), parameters_[1].gradient()});
+    if (learns && parameters_.size() > 1) bias_gradient_(space_, dy, parameters_[1].gradient());
     exchange_.finish(error);
     if (sums.needs.empty()) return;
     Flat const flat = gathered(x);
-    op::conv_backward_filter(space_, geometry(), op::with_samples_along_width(flat.as_const()),
-                             op::with_samples_along_width(error), op::with_samples_along_width(sums.needs),
-                             parameters_[0].gradient(), nullptr, workspace_, PollPass{pass});
+    if (learns)
+      op::conv_backward_filter(space_, geometry(), op::with_samples_along_width(flat.as_const()),
+                               op::with_samples_along_width(error), op::with_samples_along_width(sums.needs),
+                               parameters_[0].gradient(), nullptr, workspace_, PollPass{pass});
     if (dx == nullptr) return;
     bool const in_place = lies_flat(*dx);
+    if (!in_place) dx_flat_.grow(dx->owned().volume());
     Flat const target{in_place ? dx->tile().data : dx_flat_.data(), flat.box};
     op::conv_backward_data(space_, geometry(), op::with_samples_along_width(error), weight(),
                            op::with_samples_along_width(target.tile()), op::with_samples_along_width(target.box),
@@ -113,7 +113,7 @@ class FlatDense : public Layer<T, Space> {
                    needs_dx};
     for (auto const& parameter : parameters_) info.parameters += parameter.whole_count();
     info.halo_cells = sums.sent_cells();
-    info.halo_cells_back = sums.received_cells();
+    if (needs_dx || parameters_[0].trainable()) info.halo_cells_back = sums.received_cells();
     info.flops = 2.0 * static_cast<double>(input.shape().volume()) * static_cast<double>(outputs_);
     out.push_back(std::move(info));
   }
@@ -131,11 +131,15 @@ class FlatDense : public Layer<T, Space> {
   T const* weight() const { return parameters_[0].value(); }
   T const* bias() const { return parameters_.size() > 1 ? parameters_[1].value() : nullptr; }
 
-  static bool lies_flat(Shard<T, Space> const& shard) { return shard.held() == shard.owned(); }
+  /// Whether the owned cells of each sample lie side by side: nothing else is held, and it is no slice of channels.
+  bool lies_flat(Shard<T, Space> const& shard) const {
+    return shard.held() == shard.owned() && shard.tile().stride[0] == cells_;
+  }
 
-  Flat gathered(Shard<T, Space> const& x) const {
+  Flat gathered(Shard<T, Space> const& x) {
     Box const box{{x.owned().axis[0], {0, 1}, {0, 1}, {0, 1}, {0, cells_}}};
     if (lies_flat(x)) return {x.tile().data, box};
+    x_flat_.grow(x.owned().volume());
     copy<T, T>(space_, x.tile(), dense_tile(x_flat_.data(), x.owned()), x.owned());
     return {x_flat_.data(), box};
   }
@@ -169,6 +173,7 @@ class FlatDense : public Layer<T, Space> {
   std::vector<Parameter<T, Space>> parameters_;
   std::map<std::int64_t, ExchangePlan> plans_;
   Storage<T, Space> x_flat_, dx_flat_, partial_;
+  BiasGradient<T, Space> bias_gradient_;
   op::Workspace<T> workspace_;
 };
 
@@ -196,6 +201,8 @@ struct FlatDenseSpec {
 ///   to share what follows.
 template <class... Options>
 FlatDenseSpec dense(std::int64_t outputs, Flattened, Options const&... options) {
+  static_assert(!(false || ... || std::is_same_v<Options, Stationary>),
+                "tessera::dense: with `flattened` every rank keeps its inputs; leave the choice of what stays out");
   return {dense(outputs, options...)};
 }
 

@@ -11,6 +11,7 @@
 
 #include "tessera/comm/ranks.hpp"
 #include "tessera/exchange/exchange.hpp"
+#include "tessera/layer/bias_gradient.hpp"
 #include "tessera/layer/layer.hpp"
 #include "tessera/layer/mixing_binding.hpp"
 #include "tessera/op/conv_block.hpp"
@@ -25,6 +26,7 @@ concept MixingOp = requires(Op op, Shape const& shape, Partition const& partitio
                             BackwardPass<T, Space> const& backward, ParameterPass<T, Space> const& pass) {
   { op.mixing_reaches(shape) } -> std::same_as<Reaches>;
   { op.padding() } -> std::same_as<Padding>;
+  { op.sums_bias() } -> std::same_as<bool>;
   { op.roles(std::string(), partition, partition) } -> std::same_as<ChannelRoles>;
   { op.shards(channels, channels, channels) } -> std::same_as<std::vector<std::vector<Interval>>>;
   op.check(std::string(), shape);
@@ -105,7 +107,8 @@ class MixingLayer : public Layer<T, Space> {
     Bound const& bound = binding_.bind(x.partition());
     Tile<T> const input = input_view(bound, x);
     // The parameters' gradients wait for the error only where they need what others own of it.
-    bool const waits = moves_outputs() || Op::sums_inputs;
+    bool const learns = parameters_[0].trainable();
+    bool const waits = learns && (moves_outputs() || Op::sums_inputs);
     bool const arrives = dx != nullptr || waits;
     Tile<T> const error = bound.dy_apart && arrives ? dense_tile(dy_buffer_.data(), bound.dy_held) : dy.tile();
     ParameterPass<T, Space> sums{pass, space_, input, error, bound.made, x.shape(), y.shape(), gradients()};
@@ -114,7 +117,8 @@ class MixingLayer : public Layer<T, Space> {
       if (!binding_.folds()) sums.x = x.tile();
     }
     if (arrives) exchanges_.dy.start(bound.dy_plan, dy.tile());
-    if (!waits) {
+    if (learns && has_bias() && !sums_bias()) bias_gradient_(space_, dy, parameters_[1].gradient());
+    if (learns && !waits) {
       Watched const watched(pass, exchanges_.dy.request());
       sums.dy = dy.tile();
       op_.backward_parameters(sums);
@@ -125,7 +129,6 @@ class MixingLayer : public Layer<T, Space> {
         for_each_rim(bound.dy_held, bound.made, [&](Box const& rim) { fill(space_, error, rim, T(0)); });
     }
     if (waits) {
-      add_bias_gradient(dy);
       op_.backward_parameters(sums);
     }
     if (dx == nullptr) return;
@@ -151,7 +154,9 @@ class MixingLayer : public Layer<T, Space> {
     for (auto const& parameter : parameters_) info.parameters += parameter.whole_count();
     info.flops = op_.flops(input.shape(), info.output.shape());
     info.halo_cells = bound.x_plan.received_cells() + bound.y_plan.sent_cells();
-    if (needs_dx || moves_outputs() || Op::sums_inputs) info.halo_cells_back = bound.dy_plan.received_cells();
+    bool const learns = parameters_[0].trainable();
+    if (needs_dx || (learns && (moves_outputs() || Op::sums_inputs)))
+      info.halo_cells_back = bound.dy_plan.received_cells();
     if (needs_dx && binding_.folds()) info.halo_cells_back += bound.x_plan.sent_cells();
     out.push_back(std::move(info));
   }
@@ -178,17 +183,12 @@ class MixingLayer : public Layer<T, Space> {
   bool moves_outputs() const { return binding_.roles().moves_outputs(); }
 
   T const* weight() const { return parameters_[0].value(); }
-  T const* bias() const { return parameters_.size() > 1 ? parameters_[1].value() : nullptr; }
-  /// Those that the operation adds to. It sums the error on the way, for the bias, where it passes over owned outputs.
+  bool has_bias() const { return parameters_.size() > 1; }
+  T const* bias() const { return has_bias() ? parameters_[1].value() : nullptr; }
+  /// Whether the operation sums the error on the way, for the bias.
+  bool sums_bias() const { return !moves_outputs() && op_.sums_bias(); }
   std::vector<T*> gradients() const {
-    bool const with_bias = parameters_.size() > 1 && !moves_outputs() && !Op::sums_inputs;
-    return {parameters_[0].gradient(), with_bias ? parameters_[1].gradient() : nullptr};
-  }
-  void add_bias_gradient(Shard<T, Space> const& dy) const {
-    if (parameters_.size() < 2 || dy.owned().empty()) return;
-    run("tessera::bias_gradient", space_, own_outputs_.size(),
-        op::generic::BiasGradient<T>{op::from_channel(dy.tile(), own_outputs_.begin),
-                                     op::from_channel(dy.owned(), own_outputs_), parameters_[1].gradient()});
+    return {parameters_[0].gradient(), has_bias() && sums_bias() ? parameters_[1].gradient() : nullptr};
   }
 
   /// Where all that the rank reads lies: the tensor itself, or the buffer.
@@ -203,6 +203,7 @@ class MixingLayer : public Layer<T, Space> {
   Interval own_outputs_;
   Space space_;
   std::vector<Parameter<T, Space>> parameters_;
+  BiasGradient<T, Space> bias_gradient_;
   Storage<T, Space> x_buffer_, y_buffer_, dy_buffer_, dx_buffer_;
 };
 

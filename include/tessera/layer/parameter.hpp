@@ -75,6 +75,10 @@ class Parameter {
   T* gradient() const { return gradient_.data(); }
   bool allocated() const { return value_.capacity() > 0 || count_ == 0; }
 
+  /// A frozen parameter keeps its values: it has no gradient, and optimizers pass it over. Before allocate().
+  void freeze() { trainable_ = false; }
+  bool trainable() const { return trainable_; }
+
   /// The ranks that hold this shard. Its first rank counts the shard in norms and sums over the whole model.
   Communicator<Mpi> const& replicas() const { return replicas_; }
   bool counted_here() const { return replicas_.rank() == 0; }
@@ -82,7 +86,7 @@ class Parameter {
   /// Memory, and initial values that depend on the seed, the name and the position within the whole parameter alone.
   void allocate(std::uint64_t seed) {
     value_.grow(count_);
-    gradient_.grow(count_);
+    if (trainable_) gradient_.grow(count_);
     RandomStream const random = random_stream(seed, name_);
     std::vector<T> start(static_cast<std::size_t>(count_));
     for_each([&](std::int64_t logical, std::int64_t stored) {
@@ -95,6 +99,7 @@ class Parameter {
   }
 
   void zero_gradient(Space const& space) const {
+    if (!trainable_) return;
     fill_flat(space, gradient(), count_, T(0));
     space.fence("tessera::Parameter");
   }
@@ -102,7 +107,7 @@ class Parameter {
   /// Begins to sum the gradient over the ranks that hold this shard; does nothing if that is under way. Every one of
   /// them must begin its parameters in the same order.
   void start_reduction() {
-    if (reducing_) return;
+    if (reducing_ || !trainable_) return;
     reducing_ = true;
     T* cells = gradient();
     if constexpr (!host_can_access<Space>) {
@@ -138,7 +143,10 @@ class Parameter {
 
   /// The shard's values in PyTorch's order of axes.
   std::vector<T> download() const { return in_logical_order(value_); }
-  std::vector<T> download_gradient() const { return in_logical_order(gradient_); }
+  std::vector<T> download_gradient() const {
+    require(trainable_, "Parameter::download_gradient", name_, " is frozen, and has no gradient");
+    return in_logical_order(gradient_);
+  }
 
   /// The whole parameter in PyTorch's order, on every rank. Collective over `ranks`, all ranks of the model.
   std::vector<T> download_whole(Communicator<Mpi> const& ranks) const {
@@ -224,6 +232,7 @@ class Parameter {
   std::vector<T> on_host_;  ///< of the gradient, where MPI cannot reach it
   Request<Mpi> request_;
   bool reducing_ = false;
+  bool trainable_ = true;
 };
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ class Softmax : public Layer<T, Space> {
  public:
   Softmax(Ranks const& ranks, bool logarithm, std::string name)
       : ranks_(ranks), logarithm_(logarithm), name_(std::move(name)) {
-    ranks.group({AxisId::channel});  // made here, in the order of binding
+    if (merges()) ranks.group({AxisId::channel});  // made here, in the order of binding
   }
 
   Partition output(Partition const& input) const override { return input; }

@@ -57,6 +57,8 @@ class TransposedConvOp {
   TransposedConvOp(TransposedConvSpec spec, Shape const& input) : spec_(std::move(spec)) {
     Windows windows = spec_.windows.given();
     std::array<std::int64_t, 3> more = spec_.output_padding;
+    require(!spec_.windows.is_same() || more == std::array<std::int64_t, 3>{}, "same",
+            "chooses the output padding itself; give either same or output_padding, not both");
     if (spec_.windows.is_same())
       for (std::size_t i = static_cast<std::size_t>(3 - spec_.windows.rank()); i < 3; ++i) {
         Window& w = windows.axis[i];
@@ -95,6 +97,7 @@ class TransposedConvOp {
             transposed_reach(windows().axis[2], outputs(2))};
   }
   Padding padding() const { return Padding::zeros; }
+  bool sums_bias() const { return false; }
   std::int64_t channels(std::int64_t) const { return spec_.out_channels; }
   ChannelRoles roles(std::string const& who, Partition const& input, Partition const& output) const {
     return {who, input, output, spec_.stationary, spec_.groups, Grouped::inputs_stay};

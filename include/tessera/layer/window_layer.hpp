@@ -195,12 +195,13 @@ class WindowLayer : public Layer<T, Space> {
       if constexpr (keeps_notes)
         if (dx != nullptr) notes_exchange_->start(bound.notes_plan, notes);
     }
-    if constexpr (HasParameters<Op, T, Space>) {
-      std::optional<Watched> watched;
-      if (dy_exchange_) watched.emplace(pass, dy_exchange_->request());
-      op_.backward_parameters(
-          ParameterPass<T, Space>{pass, space_, input, dy.tile(), dy.owned(), x.shape(), y.shape(), gradients()});
-    }
+    if constexpr (HasParameters<Op, T, Space>)
+      if (!parameters_.empty() && parameters_[0].trainable()) {
+        std::optional<Watched> watched;
+        if (dy_exchange_) watched.emplace(pass, dy_exchange_->request());
+        op_.backward_parameters(
+            ParameterPass<T, Space>{pass, space_, input, dy.tile(), dy.owned(), x.shape(), y.shape(), gradients()});
+      }
     if (dx == nullptr) return;
     if constexpr (moves) dy_exchange_->finish(error);
     if constexpr (keeps_notes) notes_exchange_->finish(notes);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "tessera/core/error.hpp"
 #include "tessera/op/geometry.hpp"
@@ -37,6 +38,7 @@ struct AxisOption {
 template <class Name, class... N>
 constexpr AxisOption<Name> axis_option(N... n) {
   static_assert(1 <= sizeof...(N) && sizeof...(N) <= 3, "tessera: one number, or one per spatial axis");
+  static_assert((std::is_integral_v<N> && ...), "tessera: options of windows are whole numbers");
   AxisOption<Name> option;
   option.given = static_cast<int>(sizeof...(N));
   int i = 0;

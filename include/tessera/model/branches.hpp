@@ -110,8 +110,7 @@ class Branches : public Layer<T, Space> {
   Branches(Join join, Chains chains, Ranks const& ranks, std::string what)
       : join_(join), rank_(ranks.rank()), what_(std::move(what)) {
     for (auto& chain : chains) {
-      Part& part = parts_.emplace_back(std::move(chain), Exchange<T, Space>(ranks));
-      part.chain->for_each_parameter([&](Parameter<T, Space>&) { part.learns = true; });
+      parts_.emplace_back(std::move(chain), Exchange<T, Space>(ranks));
     }
   }
 
@@ -168,7 +167,7 @@ class Branches : public Layer<T, Space> {
       if (!is_identity(i) && !(m.in_place && lies_in_joined(i)))
         out.back().held_cells = m.output.owned(rank_).volume() + (join_ == Join::concat ? 0 : m.plan.needs.volume());
       info.halo_cells += m.plan.received_cells();
-      if (needs_dx || parts_[i].learns) info.halo_cells_back += m.plan.sent_cells();
+      if (needs_dx || parts_[i].chain->learns()) info.halo_cells_back += m.plan.sent_cells();
     }
     out.push_back(std::move(info));
   }
@@ -211,12 +210,6 @@ class Branches : public Layer<T, Space> {
     return Shard<T, Space>::on(error_, m.output, rank_, parts_[i].chain->needs_error(input));
   }
 
-  /// The joined output's tile in the channels of a branch.
-  static Tile<T> from_channel(Tile<T> tile, std::int64_t first) {
-    tile.origin[4] -= first;
-    return tile;
-  }
-
   void move(std::size_t i, Meeting const& m, Tile<T> const& from, Tile<T> const& to) {
     parts_[i].exchange.start(m.plan, from);
     parts_[i].exchange.finish(to);
@@ -236,7 +229,7 @@ class Branches : public Layer<T, Space> {
   }
 
   /// Whether anything asks for a branch's error.
-  bool is_wanted(std::size_t i, Shard<T, Space> const* dx) const { return dx != nullptr || parts_[i].learns; }
+  bool is_wanted(std::size_t i, Shard<T, Space> const* dx) const { return dx != nullptr || parts_[i].chain->learns(); }
 
   /// The backward pass where each branch's error is the joined one, or its channels of it.
   void backward_alike(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y, Shard<T, Space> const& dy,
@@ -270,7 +263,6 @@ class Branches : public Layer<T, Space> {
     Part(std::unique_ptr<Chain<T, Space>> c, Exchange<T, Space> e) : chain(std::move(c)), exchange(std::move(e)) {}
     std::unique_ptr<Chain<T, Space>> chain;
     Exchange<T, Space> exchange;
-    bool learns = false;
     Storage<T, Space> output, arrived;
   };
 

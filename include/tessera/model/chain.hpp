@@ -25,6 +25,8 @@ class Chain : public Layer<T, Space> {
  public:
   void append(std::unique_ptr<Layer<T, Space>> layer) { layers_.push_back(std::move(layer)); }
   std::size_t size() const { return layers_.size(); }
+  /// Whether training moves any parameter.
+  bool learns() const { return first_that_learns() < layers_.size(); }
 
   Partition output(Partition const& input) const override {
     Partition partition = input;
@@ -66,7 +68,7 @@ class Chain : public Layer<T, Space> {
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y, Shard<T, Space> const& dy,
                 Shard<T, Space> const* dx, Accumulate accumulate) override {
     Bound const& bound = bind(x.partition());
-    std::size_t const last = dx != nullptr ? 0 : first_with_parameters();
+    std::size_t const last = dx != nullptr ? 0 : first_that_learns();
     for (std::size_t i = layers_.size(); i-- > last;) {
       Shard<T, Space> const* const error = i > last ? &bound.error[i - 1] : i == 0 ? dx : nullptr;
       layers_[i]->backward(pass, i == 0 ? x : bound.activation[i - 1], i < between() ? bound.activation[i] : y,
@@ -86,7 +88,7 @@ class Chain : public Layer<T, Space> {
     auto const places = places_of(input);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       layers_[i]->describe(i == 0 ? input : places[i - 1].partition, needs_dx, out);
-      needs_dx = needs_dx || has_parameters(*layers_[i]);
+      needs_dx = needs_dx || learns(*layers_[i]);
       if (i < between())  // the last one writes to its container's tensor
         out.back().held_cells = places[i].within_next ? 0 : places[i].held.volume();
     }
@@ -120,14 +122,14 @@ class Chain : public Layer<T, Space> {
 
   std::size_t between() const { return layers_.empty() ? 0 : layers_.size() - 1; }
 
-  static bool has_parameters(Layer<T, Space>& layer) {
+  static bool learns(Layer<T, Space>& layer) {
     bool found = false;
-    layer.for_each_parameter([&](Parameter<T, Space>&) { found = true; });
+    layer.for_each_parameter([&](Parameter<T, Space> const& p) { found = found || p.trainable(); });
     return found;
   }
-  std::size_t first_with_parameters() const {
+  std::size_t first_that_learns() const {
     std::size_t i = 0;
-    while (i < layers_.size() && !has_parameters(*layers_[i])) ++i;
+    while (i < layers_.size() && !learns(*layers_[i])) ++i;
     return i;
   }
 

@@ -36,7 +36,7 @@ class Concat : public Branches<T, Space> {
     for (std::size_t i = 0; i < this->size(); ++i) {
       auto const& m = meetings[i];
       Shard<T, Space> const out = this->place(i, m, x, y);
-      Tile<T> const to = this->from_channel(y.tile(), m.first);
+      Tile<T> const to = from_channel(y.tile(), m.first);
       this->chain(i).forward(pass, x, out);
       if (!m.in_place)
         this->move(i, m, out.tile(), to);

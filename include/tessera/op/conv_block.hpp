@@ -23,6 +23,8 @@ struct ConvBlock {
   std::int64_t group_outputs() const { return geometry.out_channels / groups; }
   /// Whether each channel has a filter of its own.
   bool depthwise() const { return groups > 1 && group_inputs() == 1 && group_outputs() == 1; }
+  /// Whether the filter gradient passes over all of `out` and so can sum the bias gradient on the way.
+  bool passes_outputs() const { return !in.empty() && !depthwise(); }
 
   /// Calls visit(geometry of the group's part, its input channels, its output channels) for each group that `out`
   /// meets.
@@ -41,13 +43,6 @@ struct ConvBlock {
     }
   }
 };
-
-/// A tile whose channel 0 is another one's channel `first`.
-template <class T>
-Tile<T> from_channel(Tile<T> tile, std::int64_t first) {
-  tile.origin[4] -= first;
-  return tile;
-}
 
 /// The channels of a box that lie in `part`, counted from its first.
 inline Box from_channel(Box box, Interval part) {
@@ -138,16 +133,13 @@ void conv_backward_data(Space const& space, ConvBlock const& block, Tile<T const
   });
 }
 
-/// As conv_backward_filter, for a rank's part; the bias gradient is that of `out`.
+/// As conv_backward_filter, for a rank's part; the bias gradient is that of `out`, and null unless passes_outputs().
 template <class Space, class T, Poll Polling>
 void conv_backward_filter(Space const& space, ConvBlock const& block, Tile<T const> const& x, Tile<T const> const& dy,
                           Box const& box, T* dw, T* db, Workspace<T>& workspace, Polling const& poll) {
   if (box.empty()) return;
-  if (block.in.empty() || block.depthwise()) {
-    if (db != nullptr)
-      run("tessera::bias_gradient", space, block.out.size(),
-          generic::BiasGradient<T>{from_channel(dy, block.out.begin), from_channel(box, block.out), db});
-    if (block.in.empty()) return;
+  if (block.in.empty()) return;
+  if (block.depthwise()) {
     ConvGeometry geometry = block.geometry;
     geometry.weight_step = block.out.size();
     run("tessera::conv_backward_filter", space, geometry.windows.taps(),

@@ -130,6 +130,7 @@ double gradient_norm(std::vector<Parameter<T, Space>*> const& parameters, Commun
   double replicated = 0.0, sharded = 0.0;
   bool any_sharded = false;
   for (Parameter<T, Space> const* p : parameters) {
+    if (!p->trainable()) continue;
     Box const line{{{0, 1}, {0, 1}, {0, 1}, {0, p->count()}, {0, 1}}};
     double const square = sums.over(Space(), line, 1, op::SquareSum<T>{p->gradient()})[0];
     bool const is_sharded = p->replicas().size() != ranks.size();  // the same on every rank, whatever its shard holds
@@ -161,7 +162,8 @@ class Optimizer {
     }
     if (states_.empty()) allocate(parameters);
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      method_.template update<T, Space>(space_, *parameters[i], states_[i], steps_, factor, scale);
+      if (parameters[i]->trainable())
+        method_.template update<T, Space>(space_, *parameters[i], states_[i], steps_, factor, scale);
     space_.fence("tessera::Optimizer");
     ++steps_;
     return norm;
@@ -175,8 +177,9 @@ class Optimizer {
     for (Parameter<T, Space> const* p : parameters) {
       states_.emplace_back();
       for (int i = 0; i < Method::states; ++i) {
-        Storage<T, Space> state(p->count());
-        fill_flat(space_, state.data(), p->count(), T(0));
+        std::int64_t const count = p->trainable() ? p->count() : 0;
+        Storage<T, Space> state(count);
+        fill_flat(space_, state.data(), count, T(0));
         states_.back().push_back(state);
       }
     }

@@ -49,4 +49,11 @@ TESSERA_HD Tile<T> dense_tile(T* data, Box const& box) {
   return tile;
 }
 
+/// The same cells, where channel 0 is the given one's channel `first`.
+template <class T>
+TESSERA_HD Tile<T> from_channel(Tile<T> tile, std::int64_t first) {
+  tile.origin[4] -= first;
+  return tile;
+}
+
 }  // namespace tessera

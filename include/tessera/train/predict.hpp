@@ -18,6 +18,7 @@ namespace tessera {
 template <class T, class Space, class Data, class Use>
 requires io::Source<Data, T>
 void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, Use use) {
+  require(batch >= 1, "for_each_prediction", "needs a batch of at least 1 sample, not ", batch);
   std::int64_t const most = std::min(batch, data.size());
   model.allocate(std::max(most, model.capacity()));
   io::BatchReader<T, Space> reader;

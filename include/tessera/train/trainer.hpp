@@ -103,6 +103,7 @@ class Trainer {
     }
     reduce(part);
     double const loss = mean_of(part);
+    if (!std::isfinite(loss)) model_.finish_gradients();  // nothing is under way when the error is caught
     require(std::isfinite(loss), "Trainer", "the loss must stay finite, but at step ", optimizer_.steps() + 1,
             " it is ", loss,
             "; lower the learning rate, clip gradients, or look for values in the input that are not finite");
@@ -209,6 +210,7 @@ class Trainer {
   /// use(number of batches before, samples in this one) after each forward pass, in the source's order.
   template <class Data, class Use>
   void for_each_batch(Data& data, std::int64_t batch, Mode mode, Use use) {
+    require(batch >= 1, "Trainer", "needs a batch of at least 1 sample, not ", batch);
     std::vector<std::int64_t> samples(static_cast<std::size_t>(data.size()));
     std::iota(samples.begin(), samples.end(), std::int64_t{0});
     std::int64_t const most = std::min(batch, data.size());
@@ -238,9 +240,10 @@ class Trainer {
     else
       require(given == wanted.shape, "Trainer", "for the network's output ", out.shape(),
               " the loss needs targets of shape ", wanted.shape, ", but the source has ", given);
-    target_box_ = out.owned(world().rank());
+    Partition const targets = out.scaled_to(wanted.shape);
+    target_box_ = targets.owned(world().rank());
     if (wanted.all_channels) target_box_[AxisId::channel] = {0, wanted.shape.channel};
-    target_.reform(out.scaled_to(wanted.shape), world().rank(), target_box_);
+    target_.reform(targets, world().rank(), target_box_);
     auto const sample = [&](std::int64_t i) { return samples[static_cast<std::size_t>(first + i)]; };
     agreed(world(), [&] {
       reader_(input, [&](std::int64_t i, Box const& box, T* cells) { data.read_input(sample(i), box, cells); });
