@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// kernels: AveragePool AveragePoolAdjoint MaxPool MaxPoolAdjoint SumOverReaders AdaptiveGeometry SampleSums SpreadError
+// kernels: AveragePool AveragePoolAdjoint MaxPool MaxPoolAdjoint SumOverReaders AdaptiveGeometry ChannelSum SpreadError
 
 #include <tessera/layer/adaptive_pool.hpp>
 #include <tessera/layer/pool.hpp>

@@ -12,6 +12,7 @@
 #include "tessera/comm/rank_grid.hpp"
 #include "tessera/layer/layer.hpp"
 #include "tessera/op/adaptive_pool.hpp"
+#include "tessera/op/norm.hpp"
 #include "tessera/op/reduce.hpp"
 
 namespace tessera {
@@ -43,7 +44,7 @@ class GlobalAveragePool : public Layer<T, Space> {
   void forward(Pass const&, Shard<T, Space> const& x, Shard<T, Space> const& y) override {
     Box const values = one_position(x.owned());
     std::int64_t const count = values.volume();
-    double* const sums = sums_.over(space_, x.owned(), count, op::SampleSums<T>{x.tile(), values.axis[0].begin});
+    double* const sums = sums_.by_sample(space_, x.owned(), values.axis[4].size(), op::ChannelSum<T>{x.tile()});
     group_.all_reduce(sums, count);
     if (y.owned().empty()) return;
     double const n = cells(x);

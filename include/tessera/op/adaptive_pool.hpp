@@ -30,20 +30,6 @@ struct AdaptiveGeometry {
   TESSERA_HD constexpr Interval readers(int i, std::int64_t at) const { return touch(i, {at, at + 1}); }
 };
 
-/// sums[(sample - first) * channels + c] += x.
-template <class T>
-struct SampleSums {
-  Tile<T const> x;
-  std::int64_t first_sample;
-  TESSERA_HD void operator()(std::int64_t const at[4], Interval channels, double* sums) const {
-    T const* in = x.position(at[0], at[1], at[2], at[3]) + channels.begin;
-    std::int64_t const count = channels.size();
-    double* const to = sums + (at[0] - first_sample) * count;
-    TESSERA_INDEPENDENT
-    for (std::int64_t c = 0; c < count; ++c) to[c] += static_cast<double>(in[c]);
-  }
-};
-
 /// dx = scale * error at every position of a sample; `error` has one position, (sample, 0, 0, 0).
 template <class T>
 struct SpreadError {
