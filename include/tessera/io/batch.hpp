@@ -3,11 +3,13 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "tessera/io/convert.hpp"
 #include "tessera/io/source.hpp"
 #include "tessera/op/random.hpp"
 #include "tessera/tensor/run.hpp"
@@ -28,7 +30,8 @@ inline std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed
   return order;
 }
 
-/// Fills cells of a shard: its sample n comes from read(n, box of (d, h, w, c), dense cells on the host).
+/// Fills cells of a shard: its sample n comes from read(n, box of (d, h, w, c), dense cells on the host), or from a
+/// source.
 template <class T, class Space>
 class BatchReader {
  public:
@@ -41,10 +44,7 @@ class BatchReader {
   /// The cells of a box that the shard holds.
   template <class Read>
   void operator()(Shard<T, Space> const& shard, Box const& box, Read read) {
-    if (box.empty()) return;
-    Box one = box;
-    for (std::int64_t n = box.axis[0].begin; n < box.axis[0].end; ++n) {
-      one.axis[0] = {n, n + 1};
+    for_each_sample(box, [&](std::int64_t n, Box const& one) {
       host_.resize(static_cast<std::size_t>(one.volume()));
       read(n, one, host_.data());
       T* source = host_.data();
@@ -55,13 +55,46 @@ class BatchReader {
       }
       copy<T, T>(space_, dense_tile<T const>(source, one), shard.tile(), one);
       space_.fence("tessera::BatchReader");
+    });
+  }
+
+  /// The cells of a box that the shard holds, from a part of a source, whose sample is `sample(n)`.
+  template <class Data, class Sample>
+  void read(Data& data, Part part, Shard<T, Space> const& shard, Box const& box, Sample sample) {
+    if constexpr (StoredSource<Data>) {
+      StoredField const field = data.field(part);
+      for_each_sample(box, [&](std::int64_t n, Box const& one) {
+        stored_.resize(static_cast<std::size_t>(field.bytes(one)));
+        data.read_stored(part, sample(n), one, stored_.data());
+        convert_[part == Part::input ? 0 : 1](field, one, stored_.data(), shard.tile());
+      });
+    } else {
+      (*this)(shard, box, [&](std::int64_t n, Box const& one, T* cells) {
+        if (part == Part::input)
+          data.read_input(sample(n), one, cells);
+        else
+          data.read_target(sample(n), one, cells);
+      });
     }
   }
 
  private:
+  /// use(n, the box's cells of sample n).
+  template <class Use>
+  static void for_each_sample(Box const& box, Use use) {
+    if (box.empty()) return;
+    Box one = box;
+    for (std::int64_t n = box.axis[0].begin; n < box.axis[0].end; ++n) {
+      one.axis[0] = {n, n + 1};
+      use(n, static_cast<Box const&>(one));
+    }
+  }
+
   Space space_;
   std::vector<T> host_;
   Storage<T, Space> device_;
+  std::vector<std::byte> stored_;
+  Converter<T, Space> convert_[2];
 };
 
 }  // namespace tessera::io

@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/io/stored.hpp"
 #include "tessera/partition/box.hpp"
 #include "tessera/partition/shape.hpp"
 
 namespace tessera::io {
 
-/// Where samples come from. `read_input` and `read_target` give the cells of a box (depth, height, width, channel) of
-/// one sample, densely, converted to T. A rank reads what it owns, and what its loss needs of the target besides; a
-/// box may be empty.
+/// Where samples come from, in its simple form. `read_input` and `read_target` give the cells of a box (depth, height,
+/// width, channel) of one sample, densely, converted to T. A rank reads what it owns, and what its loss needs of the
+/// target besides; a box may be empty.
 template <class S, class T>
 concept Source = requires(S& source, std::int64_t sample, Box const& box, T* cells) {
   { source.size() } -> std::convertible_to<std::int64_t>;
@@ -24,6 +25,20 @@ concept Source = requires(S& source, std::int64_t sample, Box const& box, T* cel
   source.read_input(sample, box, cells);
   source.read_target(sample, box, cells);
 };
+
+/// What training, evaluation and prediction take: a Source, or a StoredSource, whose cells are converted where the
+/// model computes. What is both is read as it is stored.
+template <class S, class T>
+concept AnySource = StoredSource<S> || Source<S, T>;
+
+/// The shape of one sample's input or target.
+template <class S>
+Shape shape_of(S& source, Part part) {
+  if constexpr (StoredSource<S>)
+    return StoredField(source.field(part)).shape;
+  else
+    return part == Part::input ? source.input_shape() : source.target_shape();
+}
 
 /// Samples that every rank holds whole: for tests and small problems. Cells lie in the order (sample, d, h, w, c).
 template <class T>

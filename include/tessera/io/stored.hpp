@@ -79,10 +79,10 @@ struct StoredField {
 /// What a sample consists of.
 enum class Part { input, target };
 
-/// Where samples come from, as they are stored: `read_stored` gives the cells of a box (depth, height, width, channel) of
-/// one sample densely, in the field's type and order; the box's sample axis is not looked at. The box may be any within
-/// the sample, and may be empty. It may be called from a thread of its own, one call at a time, and uses neither MPI
-/// nor Kokkos. The cells are converted where the model computes.
+/// Where samples come from, as they are stored: `read_stored` gives the cells of a box (depth, height, width, channel)
+/// of one sample densely, in the field's type and order; the box's sample axis is not looked at. The box may be any
+/// within the sample, and may be empty. It may be called from a thread of its own, one call at a time, and uses neither
+/// MPI nor Kokkos. The cells are converted where the model computes.
 template <class S>
 concept StoredSource = requires(S& source, Part part, std::int64_t sample, Box const& box, std::byte* cells) {
   { source.size() } -> std::convertible_to<std::int64_t>;

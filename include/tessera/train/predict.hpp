@@ -16,7 +16,7 @@ namespace tessera {
 /// Runs a model in inference mode over all samples of a source, `batch` at a time, and calls
 /// use(first sample, number of samples, this rank's Shard of the outputs). Collective.
 template <class T, class Space, class Data, class Use>
-requires io::Source<Data, T>
+requires io::AnySource<Data, T>
 void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, Use use) {
   require(batch >= 1, "for_each_prediction", "needs a batch of at least 1 sample, not ", batch);
   std::int64_t const most = std::min(batch, data.size());
@@ -25,7 +25,8 @@ void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, 
   for (std::int64_t first = 0; first < data.size(); first += most) {
     std::int64_t const n = std::min(most, data.size() - first);
     agreed(model.input_ranks().world(), [&] {
-      reader(model.input(n), [&](std::int64_t i, Box const& box, T* cells) { data.read_input(first + i, box, cells); });
+      reader.read(data, io::Part::input, model.input(n), model.input(n).owned(),
+                  [first](std::int64_t i) { return first + i; });
     });
     model.forward(n, Pass{.mode = Mode::inference});
     use(first, n, model.output(n));
@@ -35,7 +36,7 @@ void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, 
 /// The outputs of all samples, (sample, depth, height, width, channel) in row-major order, on every rank. For outputs
 /// that are small; the whole of it is summed over the ranks.
 template <class T, class Space, class Data>
-requires io::Source<Data, T> std::vector<T> predict(Model<T, Space> model, Data& data, std::int64_t batch) {
+requires io::AnySource<Data, T> std::vector<T> predict(Model<T, Space> model, Data& data, std::int64_t batch) {
   Shape const one = model.output_partition(1).shape();
   Shape const all = one.with_samples(data.size());
   std::vector<T> outputs(static_cast<std::size_t>(all.volume()), T(0));

@@ -68,20 +68,20 @@ class Trainer {
   Trainer(Model<T, Space> model, Method method, Objective loss)
       : model_(std::move(model)), optimizer_(std::move(method)), loss_(std::move(loss)) {}
 
-  template <io::Source<T> Data>
+  template <io::AnySource<T> Data>
   std::vector<EpochReport> fit(Data& data, FitOptions const& options) {
     return fit_and_validate<Data, Data>(data, nullptr, options);
   }
 
   /// The same, with the loss on other data after each epoch.
-  template <io::Source<T> Data, io::Source<T> Validation>
+  template <io::AnySource<T> Data, io::AnySource<T> Validation>
   std::vector<EpochReport> fit(Data& data, Validation& validation, FitOptions const& options) {
     return fit_and_validate(data, &validation, options);
   }
 
   /// One optimizer step on the samples listed, which are indices into the source. Returns the loss of the whole batch.
   /// The parameters' gradients are left as the optimizer found them: times a factor that the loss chose (see Loss).
-  template <io::Source<T> Data>
+  template <io::AnySource<T> Data>
   double step(Data& data, std::vector<std::int64_t> const& samples, FitOptions const& options) {
     auto const batch = static_cast<std::int64_t>(samples.size());
     std::int64_t const micro = options.micro_batch > 0 ? std::min(options.micro_batch, batch) : batch;
@@ -114,7 +114,7 @@ class Trainer {
 
   /// The loss over all samples of a source in inference mode. A loss that cannot do without its whole batch (Dice with
   /// Reduction::batch) gives the mean over these batches, each by its samples.
-  template <io::Source<T> Data>
+  template <io::AnySource<T> Data>
   double evaluate(Data& data, std::int64_t batch) {
     LossPart part;
     for_each_batch(data, batch, Mode::inference,
@@ -125,7 +125,7 @@ class Trainer {
 
   /// Takes running statistics anew, as the plain mean over the batches of a source: what the last steps left behind may
   /// lag behind the parameters.
-  template <io::Source<T> Data>
+  template <io::AnySource<T> Data>
   void refresh_statistics(Data& data, std::int64_t batch) {
     for_each_batch(data, batch, Mode::training, [](std::int64_t, std::int64_t) {});
   }
@@ -230,7 +230,7 @@ class Trainer {
     Shard<T, Space> const& input = model_.input(n);
     Partition const out = model_.output_partition(n);
     LossTarget const wanted = loss_.target(out.shape());
-    Shape const given = data.target_shape().with_samples(n);
+    Shape const given = io::shape_of(data, io::Part::target).with_samples(n);
     require(wanted.shape.with_channels(0) == out.shape().with_channels(0), "Trainer",
             "the loss asks for targets of shape ", wanted.shape,
             ", which must have the samples and the space of the network's output ", out.shape());
@@ -246,9 +246,8 @@ class Trainer {
     target_.reform(targets, world().rank(), target_box_);
     auto const sample = [&](std::int64_t i) { return samples[static_cast<std::size_t>(first + i)]; };
     agreed(world(), [&] {
-      reader_(input, [&](std::int64_t i, Box const& box, T* cells) { data.read_input(sample(i), box, cells); });
-      reader_(target_, target_box_,
-              [&](std::int64_t i, Box const& box, T* cells) { data.read_target(sample(i), box, cells); });
+      reader_.read(data, io::Part::input, input, input.owned(), sample);
+      reader_.read(data, io::Part::target, target_, target_box_, sample);
     });
   }
 
