@@ -135,8 +135,8 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   tessera::Counts const counts = split(o.split, world.size());
   tessera::RankGrid<Spatial> const ranks(world, counts);
 
-  tessera::io::Hdf5Options const form{.transform =
-                                          o.log_input ? tessera::io::Transform::log1p : tessera::io::Transform::none};
+  using tessera::io::Transform;
+  tessera::io::Hdf5Schema const form{.transform = {o.log_input ? Transform::log1p : Transform::none}};
   std::optional<tessera::io::Hdf5Source> training, validation;
   tessera::agreed(world, [&] {
     training.emplace(o.data, form);

@@ -2,123 +2,339 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tessera/comm/environment.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/io/convert.hpp"
+#include "tessera/io/file_list.hpp"
 #include "tessera/io/hdf5_file.hpp"
+#include "tessera/io/hdf5_schema.hpp"
 #include "tessera/io/source.hpp"
+#include "tessera/io/stored.hpp"
 #include "tessera/model/model.hpp"
 
 namespace tessera::io {
 
-/// What is done to an input value after it was read in the file's own type.
-enum class Transform {
-  none,
-  log1p  ///< log(1 + x): for counts that span decades
-};
-
-struct Hdf5Options {
-  std::string input = "x";   ///< dataset (N, D, H, W, C) or, for one sample, (D, H, W, C)
-  std::string target = "y";  ///< dataset (N, K) or (K)
-  Transform transform = Transform::none;
-};
-
-/// Samples in one HDF5 file, channels-last: the form that MLPerf HPC's CosmoFlow uses. Every rank opens it and reads
-/// just the boxes it owns; values keep the file's type until they are in memory.
+/// Samples in an HDF5 file, or in all files of a folder that end in .h5, .hdf5 or .hdf, sorted by name. Every rank
+/// reads just the boxes it is asked for, in the file's own type, by itself: ranks that ask for nothing need do nothing.
 ///
-/// Fails: naming file and dataset, when the file is missing, damaged or truncated, a dataset is missing or has another
-/// rank, shape or type, or there are no samples.
+/// Fails: naming file and dataset, when a file is missing, damaged or truncated, a dataset is missing or has another
+/// rank, shape or type than the schema, or than those of the other files, or there are no samples.
 class Hdf5Source {
  public:
-  Hdf5Source(std::string const& path, Hdf5Options const& options = {})
-      : input_("Hdf5Source", path, options.input),
-        target_("Hdf5Source", path, options.target),
-        transform_(options.transform) {
-    std::vector<hsize_t> const &in = input_.extents(), &out = target_.extents();
-    require(in.size() == 4 || in.size() == 5, "Hdf5Source", "dataset '", options.input, "' of '", path,
-            "' must have the axes (sample, depth, height, width, channel) or, for one sample, (depth, height, width, "
-            "channel), "
-            "but its shape is ",
-            detail::shape_text(in));
-    leading_ = in.size() == 5;
-    require(out.size() == (leading_ ? 2u : 1u), "Hdf5Source", "dataset '", options.target, "' of '", path,
-            "' must have the axes ", leading_ ? "(sample, value)" : "(value)", ", but its shape is ",
-            detail::shape_text(out));
-    std::size_t const first = leading_ ? 1 : 0;
-    size_ = leading_ ? static_cast<std::int64_t>(in[0]) : 1;
-    auto const extent = [](hsize_t n) { return static_cast<std::int64_t>(n); };
-    input_shape_ = {1, extent(in[first]), extent(in[first + 1]), extent(in[first + 2]), extent(in[first + 3])};
-    target_shape_ = {1, 1, 1, 1, extent(out.back())};
-    require(!leading_ || out[0] == in[0], "Hdf5Source", "datasets '", options.input, "' and '", options.target,
-            "' of '", path, "' must have the same number of samples, but their shapes are ", detail::shape_text(in),
-            " and ", detail::shape_text(out));
-    require(size_ > 0 && input_shape_.volume() > 0 && target_shape_.volume() > 0, "Hdf5Source", "datasets '",
-            options.input, "' and '", options.target, "' of '", path, "' must hold samples, but their shapes are ",
-            detail::shape_text(in), " and ", detail::shape_text(out));
+  /// Looks at all files, on this rank alone.
+  explicit Hdf5Source(std::string path, Hdf5Schema schema = {}, Hdf5Options const& options = {})
+      : Hdf5Source(options, std::move(path), std::move(schema)) {
+    files_ = is_folder(path_) ? names_in(path_) : std::vector<std::string>{""};
+    std::vector<std::int64_t> samples(files_.size(), 0);
+    look_at_files(0, 1, samples);
+    number(samples);
   }
 
-  std::int64_t size() const { return size_; }
-  Shape input_shape() const { return input_shape_; }
-  Shape target_shape() const { return target_shape_; }
+  /// The ranks share the work of looking at the files, and what fails on any of them fails on all. Collective.
+  Hdf5Source(Communicator<Mpi> const& ranks, std::string path, Hdf5Schema schema = {}, Hdf5Options const& options = {})
+      : Hdf5Source(options, std::move(path), std::move(schema)) {
+    std::string list;  // each name and a zero; nothing for a file
+    agreed(ranks, [&] {
+      if (ranks.rank() == 0 && is_folder(path_))
+        for (std::string const& name : names_in(path_)) list += name + '\0';
+    });
+    auto length = static_cast<std::int64_t>(list.size());
+    ranks.broadcast(&length, 1, 0);
+    list.resize(static_cast<std::size_t>(length));
+    ranks.broadcast(reinterpret_cast<std::uint8_t*>(list.data()), length, 0);
+    for (std::size_t at = 0; at < list.size(); at += files_.back().size() + 1) files_.emplace_back(list.c_str() + at);
+    if (files_.empty()) files_.emplace_back();
+    std::vector<std::int64_t> samples(files_.size(), 0);
+    agreed(ranks, [&] { look_at_files(ranks.rank(), ranks.size(), samples); });
+    if (ranks.rank() != 0) samples.front() = 0;  // all have looked at the first
+    ranks.all_reduce(samples.data(), static_cast<std::int64_t>(samples.size()));
+    number(samples);
+  }
+
+  std::int64_t size() const { return first_.back(); }
+  StoredField const& field(Part part) const { return fields_[index(part)]; }
+  Shape input_shape() const { return field(Part::input).shape; }
+  Shape target_shape() const { return field(Part::target).shape; }
   SampleShape<3> sample_shape() const {
-    return {.channels = input_shape_.channel, .space = {input_shape_.depth, input_shape_.height, input_shape_.width}};
+    Shape const s = input_shape();
+    return {.channels = s.channel, .space = {s.depth, s.height, s.width}};
   }
-
-  /// Cells of a box (depth, height, width, channel) of one sample, converted to T.
-  template <class T>
-  void read_input(std::int64_t sample, Box const& box, T* cells) {
-    if (box.empty()) return;
-    std::vector<hsize_t> start, count;
-    if (leading_) push(start, count, {sample, sample + 1});
-    for (int axis = 1; axis < axis_count; ++axis) push(start, count, box.axis[axis]);
-    bool const log = transform_ == Transform::log1p;
-    read(input_, start, count, cells,
-         [log](auto value) { return log ? static_cast<T>(std::log1p(static_cast<T>(value))) : static_cast<T>(value); });
-  }
-
-  template <class T>
-  void read_target(std::int64_t sample, Box const& box, T* cells) {
-    if (box.empty()) return;
-    std::vector<hsize_t> start, count;
-    if (leading_) push(start, count, {sample, sample + 1});
-    push(start, count, box.axis[4]);
-    read(target_, start, count, cells, [](auto value) { return static_cast<T>(value); });
-  }
+  std::int64_t files() const { return static_cast<std::int64_t>(files_.size()); }
 
   /// What this rank has read so far.
-  std::int64_t bytes_read() const { return bytes_read_; }
+  std::int64_t bytes_read() const { return std::atomic_ref(bytes_read_).load(std::memory_order_relaxed); }
+
+  /// Fails: naming file and dataset, if the box lies outside the sample, the file cannot be read, or holds what the
+  /// options tell to refuse.
+  void read_stored(Part part, std::int64_t sample, Box const& box, std::byte* cells) {
+    if (box.empty()) return;
+    StoredField const& f = field(part);
+    Box inside = box;
+    inside.axis[0] = {0, 1};
+    require(0 <= sample && sample < size() && f.shape.box().contains(inside), "Hdf5Source",
+            "what is read must lie within the ", size(), " samples of shape ", f.shape, " of '", path_,
+            "', but it is the box ", inside, " of sample ", sample);
+    std::size_t const file = file_of(sample);
+    OpenFile& open = opened(file);
+    Hdf5Dataset& set = open.sets[index(part)];
+    std::vector<hsize_t> start, count;
+    if (open.form.leading) push(start, count, {sample - first_[file], sample - first_[file] + 1});
+    for (int const axis : axes_of(part)) push(start, count, box.axis[axis]);
+    make_room(open, part, count);
+    set.read(start, count, cells);
+    std::atomic_ref(bytes_read_).fetch_add(f.bytes(inside), std::memory_order_relaxed);
+    if (options_.check_finite) check_values(part, sample, inside, cells);
+  }
+
+  /// The same, converted to cells (depth, height, width, channel) of T.
+  template <class T>
+  void read_input(std::int64_t sample, Box const& box, T* cells) {
+    read_as(Part::input, sample, box, cells);
+  }
+  template <class T>
+  void read_target(std::int64_t sample, Box const& box, T* cells) {
+    read_as(Part::target, sample, box, cells);
+  }
 
  private:
+  struct Form {
+    std::int64_t samples = 1;
+    bool leading = false;
+    std::vector<hsize_t> extents[2];  ///< of one sample
+    CellType types[2] = {};
+  };
+  struct OpenFile {
+    std::size_t file;
+    Hdf5Dataset sets[2];
+    Form form;
+    std::int64_t cache[2] = {0, 0};
+  };
+
+  Hdf5Source(Hdf5Options const& options, std::string path, Hdf5Schema schema)
+      : path_(std::move(path)), schema_(std::move(schema)), options_(options) {
+    require(options.open_files >= 1 && options.cache_bytes >= 0, "Hdf5Source",
+            "open_files must be at least 1 and cache_bytes at least 0, but they are ", options.open_files, " and ",
+            options.cache_bytes);
+  }
+
+  static std::size_t index(Part part) { return part == Part::input ? 0 : 1; }
+  static bool is_folder(std::string const& path) {
+    struct stat there {};
+    return ::stat(path.c_str(), &there) == 0 && S_ISDIR(there.st_mode);
+  }
+  static std::vector<std::string> names_in(std::string const& folder) {
+    return detail::file_names("Hdf5Source", folder, {".h5", ".hdf5", ".hdf"});
+  }
+  std::string path_of(std::size_t file) const { return files_[file].empty() ? path_ : path_ + '/' + files_[file]; }
+  std::string const& name_of(Part part) const { return part == Part::input ? schema_.input : schema_.target; }
+  Hdf5Axes kind_of(Part part) const { return part == Part::input ? schema_.input_axes : schema_.target_axes; }
+
+  /// The axes of one sample's dataset, as numbers of a Box's axes.
+  std::vector<int> axes_of(Part part) const {
+    switch (kind_of(part)) {
+      case Hdf5Axes::channels_last: return {1, 2, 3, 4};
+      case Hdf5Axes::channels_first: return {4, 1, 2, 3};
+      case Hdf5Axes::no_channel: return {1, 2, 3};
+      case Hdf5Axes::values: break;
+    }
+    return {4};
+  }
+  std::string axes_text(Part part, bool leading) const {
+    std::string text = leading ? "(sample" : "(";
+    for (int const axis : axes_of(part)) {
+      if (text.size() > 1) text += ", ";
+      text += kind_of(part) == Hdf5Axes::values ? "value" : tessera::detail::text(name(static_cast<AxisId>(axis)));
+    }
+    return text + ")";
+  }
+
+  std::size_t file_of(std::int64_t sample) const {
+    return static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), sample) - first_.begin()) - 1;
+  }
+
+  /// Every step-th file from `begin` on, and the first, which all others must be like.
+  void look_at_files(int begin, int step, std::vector<std::int64_t>& samples) {
+    Form const first = opened(0).form;
+    samples[0] = first.samples;
+    for (std::size_t file = 0; file < files_.size(); ++file) {
+      if (file % static_cast<std::size_t>(step) != static_cast<std::size_t>(begin)) continue;
+      Form const& form = opened(file).form;
+      samples[file] = form.samples;
+      for (Part const part : {Part::input, Part::target}) {
+        std::size_t const i = index(part);
+        require(form.extents[i] == first.extents[i] && form.types[i] == first.types[i], "Hdf5Source", "dataset '",
+                name_of(part), "' must hold samples of the same shape and type in all files, but those of '",
+                path_of(0), "' are ", detail::shape_text(first.extents[i]), " of ", first.types[i], ", and those of '",
+                path_of(file), "' ", detail::shape_text(form.extents[i]), " of ", form.types[i]);
+      }
+    }
+    for (Part const part : {Part::input, Part::target}) {
+      StoredField& f = fields_[index(part)];
+      f.type = first.types[index(part)];
+      f.order = kind_of(part) == Hdf5Axes::channels_first ? CellOrder::channels_first : CellOrder::channels_last;
+      f.transforms = part == Part::input ? schema_.transform : schema_.target_transform;
+      Box box = f.shape.box();
+      auto extent = first.extents[index(part)].begin();
+      for (int const axis : axes_of(part)) box.axis[axis] = {0, static_cast<std::int64_t>(*extent++)};
+      f.shape = {1, box.axis[1].end, box.axis[2].end, box.axis[3].end, box.axis[4].end};
+      check_transforms("Hdf5Source", f);
+    }
+  }
+
+  void number(std::vector<std::int64_t> const& samples) {
+    first_.assign(1, 0);
+    for (std::int64_t const n : samples) first_.push_back(first_.back() + n);
+  }
+
+  /// Fails: if the datasets are not as the schema says.
+  Form form_of(Hdf5Dataset const (&sets)[2], std::string const& path) const {
+    Form form;
+    std::vector<hsize_t> const &in = sets[0].extents(), &out = sets[1].extents();
+    std::size_t const axes[] = {axes_of(Part::input).size(), axes_of(Part::target).size()};
+    require(in.size() == axes[0] || in.size() == axes[0] + 1, "Hdf5Source", "dataset '", schema_.input, "' of '", path,
+            "' must have the axes ", axes_text(Part::input, true), " or, for one sample, ",
+            axes_text(Part::input, false), ", but its shape is ", detail::shape_text(in));
+    form.leading = in.size() > axes[0];
+    require(out.size() == axes[1] + (form.leading ? 1 : 0), "Hdf5Source", "dataset '", schema_.target, "' of '", path,
+            "' must have the axes ", axes_text(Part::target, form.leading), ", but its shape is ",
+            detail::shape_text(out));
+    auto const both = [&] {
+      return tessera::detail::text("datasets '", schema_.input, "' and '", schema_.target, "' of '", path, "' must ");
+    };
+    auto const shapes = [&] {
+      return ", but their shapes are " + detail::shape_text(in) + " and " + detail::shape_text(out);
+    };
+    require(!form.leading || out[0] == in[0], "Hdf5Source", both(), "have the same number of samples", shapes());
+    double cells[2] = {1.0, 1.0};
+    for (std::size_t i = 0; i < 2; ++i) {
+      form.types[i] = sets[i].type();
+      for (hsize_t const n : sets[i].extents()) cells[i] *= static_cast<double>(n);
+      form.extents[i].assign(sets[i].extents().begin() + (form.leading ? 1 : 0), sets[i].extents().end());
+    }
+    require(cells[0] > 0 && cells[1] > 0, "Hdf5Source", both(), "hold samples", shapes());
+    require(cells[0] < 0x1p60 && cells[1] < 0x1p60, "Hdf5Source", both(), "have less than 2^60 cells", shapes());
+    if (form.leading) form.samples = static_cast<std::int64_t>(in[0]);
+    if (kind_of(Part::input) != Hdf5Axes::values && kind_of(Part::target) != Hdf5Axes::values) {
+      auto const space = [&](Part part) {
+        auto const begin = form.extents[index(part)].begin() + (kind_of(part) == Hdf5Axes::channels_first ? 1 : 0);
+        return std::vector<hsize_t>(begin, begin + 3);
+      };
+      require(space(Part::input) == space(Part::target), "Hdf5Source", both(), "have the same depth, height and width",
+              shapes());
+    }
+    return form;
+  }
+
+  /// A file among those that are open, which it is from now on; the one not used for longest may be closed for it.
+  OpenFile& opened(std::size_t file) {
+    auto const found = std::find_if(open_.begin(), open_.end(), [&](OpenFile const& o) { return o.file == file; });
+    if (found != open_.end()) {
+      open_.splice(open_.begin(), open_, found);
+      return open_.front();
+    }
+    std::string const path = path_of(file);
+    OpenFile fresh{file, {{"Hdf5Source", path, schema_.input}, {"Hdf5Source", path, schema_.target}}, {}};
+    fresh.form = form_of(fresh.sets, path);
+    if (open_.size() >= static_cast<std::size_t>(options_.open_files)) open_.pop_back();
+    open_.push_front(std::move(fresh));
+    return open_.front();
+  }
+
+  /// Lets a dataset keep decompressed chunks within its share of the budget, or as many as a box of these extents may
+  /// touch: then a read of its neighbours, or of another sample in the same chunks, finds them.
+  void make_room(OpenFile& open, Part part, std::vector<hsize_t> const& count) {
+    Hdf5Dataset& set = open.sets[index(part)];
+    if (set.compressed_chunk().empty()) return;
+    double needed = static_cast<double>(set.element_bytes());
+    for (std::size_t a = 0; a < count.size(); ++a) {
+      hsize_t const chunk = set.compressed_chunk()[a], all = (set.extents()[a] + chunk - 1) / chunk;
+      needed *= static_cast<double>(chunk * std::min(all, (count[a] + chunk - 2) / chunk + 1));
+    }
+    std::int64_t& mine = open.cache[index(part)];
+    if (needed <= static_cast<double>(mine) || needed > static_cast<double>(options_.cache_bytes)) return;
+    std::int64_t const share = options_.cache_bytes / (2 * std::min<std::int64_t>(options_.open_files, files()));
+    std::int64_t const wanted = std::max(share, static_cast<std::int64_t>(needed));
+    std::int64_t others = -mine;
+    for (OpenFile const& o : open_) others += o.cache[0] + o.cache[1];
+    while (others + wanted > options_.cache_bytes && open_.size() > 1) {
+      others -= open_.back().cache[0] + open_.back().cache[1];
+      open_.pop_back();
+    }
+    std::int64_t const room = std::min(wanted, options_.cache_bytes - others);
+    if (static_cast<double>(room) < needed) return;
+    set.set_cache(room);
+    mine = room;
+  }
+
+  template <class T>
+  void read_as(Part part, std::int64_t sample, Box const& box, T* cells) {
+    if (box.empty()) return;
+    Box one = box;
+    one.axis[0] = {0, 1};
+    StoredField const& f = field(part);
+    buffer_.resize(static_cast<std::size_t>(f.bytes(one)));
+    read_stored(part, sample, one, buffer_.data());
+    Converter<T, Kokkos::DefaultHostExecutionSpace>{}(f, one, buffer_.data(), dense_tile(cells, one));
+  }
+
+  void check_values(Part part, std::int64_t sample, Box const& box, std::byte const* cells) const {
+    StoredField const& f = field(part);
+    bool const logarithm =
+        std::any_of(f.transforms.begin(), f.transforms.end(), [](Transform const& t) { return t.logarithm; });
+    detail::with_type(f.type, [&](auto example) {
+      using S = decltype(example);
+      if (std::is_integral_v<S> && !logarithm) return;
+      auto const* values = reinterpret_cast<S const*>(cells);
+      for (std::int64_t i = 0; i < box.volume(); ++i) {
+        auto const v = static_cast<double>(values[i]);
+        bool bad = !std::isfinite(v);
+        if (!bad && !(logarithm && v <= -1.0)) continue;
+        std::int64_t at[axis_count] = {}, rest = i;
+        auto const axes = axes_of(part);
+        for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+          at[*axis] = box.axis[*axis].begin + rest % box.axis[*axis].size();
+          rest /= box.axis[*axis].size();
+        }
+        if (!bad) {
+          auto const& t = f.transforms[f.transforms.size() > 1 ? static_cast<std::size_t>(at[4]) : 0];
+          if (!t.logarithm) continue;
+        }
+        std::size_t const file = file_of(sample);
+        throw Error(tessera::detail::text("Hdf5Source: dataset '", name_of(part), "' of '", path_of(file),
+                                          "' must hold ",
+                                          bad ? "finite numbers" : "numbers above -1, to have a logarithm of 1 + x",
+                                          ", but sample ", sample - first_[file], " has ", v, " at depth ", at[1],
+                                          ", height ", at[2], ", width ", at[3], ", channel ", at[4]));
+      }
+    });
+  }
+
   static void push(std::vector<hsize_t>& start, std::vector<hsize_t>& count, Interval cells) {
     start.push_back(static_cast<hsize_t>(cells.begin));
     count.push_back(static_cast<hsize_t>(cells.size()));
   }
 
-  template <class T, class Convert>
-  void read(Hdf5Dataset const& set, std::vector<hsize_t> const& start, std::vector<hsize_t> const& count, T* cells,
-            Convert convert) {
-    std::size_t elements = 1;
-    for (hsize_t const n : count) elements *= static_cast<std::size_t>(n);
-    buffer_.resize(elements * set.element_bytes());
-    set.read(start, count, buffer_.data());
-    bytes_read_ += static_cast<std::int64_t>(buffer_.size());
-    detail::with_type(set.type(), [&](auto example) {
-      auto const* values = reinterpret_cast<decltype(example) const*>(buffer_.data());
-      for (std::size_t i = 0; i < elements; ++i) cells[i] = convert(values[i]);
-    });
-  }
-
-  Hdf5Dataset input_, target_;
-  Transform transform_;
-  bool leading_ = true;
-  std::int64_t size_ = 0;
-  Shape input_shape_, target_shape_;
+  std::string path_;
+  Hdf5Schema schema_;
+  Hdf5Options options_;
+  std::vector<std::string> files_;   ///< names in the folder `path_`, or one empty name
+  std::vector<std::int64_t> first_;  ///< the number of each file's first sample, and of all samples
+  StoredField fields_[2];
+  std::list<OpenFile> open_;  ///< the one used last is the first
   std::vector<std::byte> buffer_;
-  std::int64_t bytes_read_ = 0;
+  mutable std::int64_t bytes_read_ = 0;
 };
 
 }  // namespace tessera::io

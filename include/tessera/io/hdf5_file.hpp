@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/io/stored.hpp"
 
 namespace tessera::io {
 
@@ -80,8 +81,7 @@ inline std::string shape_text(std::vector<hsize_t> const& extents) {
   return text + ")";
 }
 
-/// The element types of data files.
-enum class FileType { int8, uint8, int16, uint16, int32, float32, float64 };
+using FileType = CellType;
 
 inline hid_t memory_type(FileType type) {
   switch (type) {
@@ -129,14 +129,13 @@ class Hdf5Dataset {
       there = H5Lexists(file_.get(), name_.substr(0, end).c_str(), H5P_DEFAULT) > 0;
     there = there && H5Lexists(file_.get(), name_.c_str(), H5P_DEFAULT) > 0;
     require(there, who_, "the file '", path_, "' must hold a dataset '", name_, "', but it holds ", content());
-    set_ = {H5Dopen2(file_.get(), name_.c_str(), H5P_DEFAULT), H5Dclose};
-    require(set_.valid(), who_, "'", name_, "' in '", path_,
-            "' must be a dataset, but HDF5 says: ", detail::hdf5_reason());
+    open_set(H5P_DEFAULT);
     detail::Hdf5Handle const space(H5Dget_space(set_.get()), H5Sclose);
     int const rank = H5Sget_simple_extent_ndims(space.get());
     extents_.resize(static_cast<std::size_t>(rank < 0 ? 0 : rank));
     if (rank > 0) H5Sget_simple_extent_dims(space.get(), extents_.data(), nullptr);
     type_ = file_type();
+    look_at_filters();
   }
 
   std::string const& path() const { return path_; }
@@ -144,6 +143,26 @@ class Hdf5Dataset {
   std::vector<hsize_t> const& extents() const { return extents_; }
   detail::FileType type() const { return type_; }
   std::size_t element_bytes() const { return H5Tget_size(detail::memory_type(type_)); }
+  /// The extents of a chunk, if reading one means to decompress it; else nothing.
+  std::vector<hsize_t> const& compressed_chunk() const { return chunk_; }
+
+  /// Keeps up to so many bytes of decompressed chunks from read to read. What was kept is forgotten.
+  void set_cache(std::int64_t bytes) {
+    // HDF5 looks a chunk up by the bits of its indices, one axis after the other: with a slot for each there are no two
+    // that evict each other.
+    std::size_t slots = 1;
+    constexpr std::size_t most = (1 << 20) + 7;
+    for (std::size_t a = 0; a < chunk_.size() && slots < most; ++a) {
+      hsize_t const chunks = (extents_[a] + chunk_[a] - 1) / chunk_[a];
+      for (hsize_t room = 1; room < chunks && slots < most; room *= 2) slots *= 2;
+    }
+    detail::Hdf5Quiet const quiet;
+    detail::Hdf5Handle const access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+    H5Pset_chunk_cache(access.get(), slots < most ? slots : most, static_cast<std::size_t>(bytes),
+                       H5D_CHUNK_CACHE_W0_DEFAULT);
+    set_ = {};
+    open_set(access.get());
+  }
 
   /// Reads a box into dense memory of the file's element type.
   void read(std::vector<hsize_t> const& start, std::vector<hsize_t> const& count, void* cells) const {
@@ -175,6 +194,31 @@ class Hdf5Dataset {
                                       reason, "; make it or copy it again"));
   }
 
+  void open_set(hid_t access) {
+    set_ = {H5Dopen2(file_.get(), name_.c_str(), access), H5Dclose};
+    require(set_.valid(), who_, "'", name_, "' in '", path_,
+            "' must be a dataset, but HDF5 says: ", detail::hdf5_reason());
+  }
+
+  /// Fails: if a filter is missing, which HDF5 would say at the first read.
+  void look_at_filters() {
+    detail::Hdf5Handle const made(H5Dget_create_plist(set_.get()), H5Pclose);
+    int const filters = H5Pget_layout(made.get()) == H5D_CHUNKED ? H5Pget_nfilters(made.get()) : 0;
+    for (int i = 0; i < filters; ++i) {
+      char name[64] = {};
+      unsigned flags = 0, config = 0;
+      std::size_t values = 0;
+      H5Z_filter_t const filter =
+          H5Pget_filter2(made.get(), static_cast<unsigned>(i), &flags, &values, nullptr, sizeof name, name, &config);
+      require(H5Zfilter_avail(filter) > 0, who_, "dataset '", name_, "' of '", path_,
+              "' must be packed with filters that this HDF5 has, but filter ", filter, " '", name,
+              "' is missing; name its folder in HDF5_PLUGIN_PATH, or pack the file with gzip");
+    }
+    if (filters <= 0) return;
+    chunk_.resize(extents_.size());
+    H5Pget_chunk(made.get(), static_cast<int>(chunk_.size()), chunk_.data());
+  }
+
   /// The names at the top of the file, for a message.
   std::string content() const {
     constexpr hsize_t most = 12;
@@ -192,7 +236,8 @@ class Hdf5Dataset {
 
   detail::FileType file_type() const {
     using detail::FileType;
-    detail::Hdf5Handle const type(H5Dget_type(set_.get()), H5Tclose);
+    detail::Hdf5Handle type(H5Dget_type(set_.get()), H5Tclose);
+    if (H5Tget_class(type.get()) == H5T_ENUM) type = {H5Tget_super(type.get()), H5Tclose};  // h5py's booleans
     H5T_class_t const kind = H5Tget_class(type.get());
     std::size_t const bytes = H5Tget_size(type.get());
     bool const is_signed = kind == H5T_INTEGER && H5Tget_sign(type.get()) == H5T_SGN_2;
@@ -209,7 +254,7 @@ class Hdf5Dataset {
 
   std::string who_, path_, name_;
   detail::Hdf5Handle file_, set_;
-  std::vector<hsize_t> extents_;
+  std::vector<hsize_t> extents_, chunk_;
   detail::FileType type_ = detail::FileType::float32;
 };
 
