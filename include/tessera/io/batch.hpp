@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/io/batch_request.hpp"
 #include "tessera/io/convert.hpp"
 #include "tessera/io/source.hpp"
 #include "tessera/op/random.hpp"
@@ -76,6 +77,15 @@ class BatchReader {
           data.read_target(sample(n), one, cells);
       });
     }
+  }
+
+  /// The cells of a box that the shard holds, from what a source fetched last.
+  template <BatchSource Data>
+  void take(Data const& data, Part part, Shard<T, Space> const& shard, Box const& box) {
+    StoredField const field = data.field(part);
+    for_each_sample(box, [&](std::int64_t n, Box const& one) {
+      convert_[part == Part::input ? 0 : 1](field, one, data.cells(part, n), shard.tile(), data.symmetry(part, n));
+    });
   }
 
  private:

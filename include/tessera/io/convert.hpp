@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "tessera/io/stored.hpp"
+#include "tessera/io/stored_copy.hpp"
+#include "tessera/io/symmetry.hpp"
 #include "tessera/tensor/run.hpp"
 #include "tessera/tensor/storage.hpp"
 #include "tessera/tensor/tile.hpp"
@@ -98,30 +100,41 @@ struct ConvertCells {
 template <class T, class Space>
 class Converter {
  public:
-  /// Fills `box` of a tile from the box's cells on the host, sample by sample in the field's type and order. Returns
-  /// when that is done.
-  void operator()(StoredField const& field, Box const& box, std::byte const* cells, Tile<T> const& target) {
+  /// Fills `box` of a tile from cells on the host: those of the box, or of its original under a symmetry, sample by
+  /// sample in the field's type and order. Returns when that is done.
+  void operator()(StoredField const& field, Box const& box, std::byte const* cells, Tile<T> const& target,
+                  Symmetry const& symmetry = {}) {
     if (box.empty()) return;
     if constexpr (!host_can_access<Space>) {
       bytes_.grow(field.bytes(box));
       copy_flat<Space, Kokkos::DefaultHostExecutionSpace, std::byte>(bytes_.data(), cells, field.bytes(box));
       cells = bytes_.data();
     }
-    on_device(field, box, cells, target);
+    on_device(field, box, cells, target, symmetry);
     space_.fence("tessera::Converter");
   }
 
   /// The same from cells that the execution space can read. Returns when that is under way.
-  void on_device(StoredField const& field, Box const& box, std::byte const* cells, Tile<T> const& target) {
+  void on_device(StoredField const& field, Box const& box, std::byte const* cells, Tile<T> const& target,
+                 Symmetry const& symmetry = {}) {
     if (box.empty()) return;
     check_transforms("Converter", field);
     ConvertCells<T> convert{target, cells, {}, {box}, nullptr, Transform::none, field.type};
-    bool const first = field.order == CellOrder::channels_first;
-    constexpr int last_order[] = {4, 3, 2, 1, 0}, first_order[] = {3, 2, 1, 4, 0};
-    std::int64_t step = 1;
-    for (int const axis : first ? first_order : last_order) {
-      convert.stride[axis] = step;
-      step *= box.axis[axis].size();
+    Box const original = symmetry.original(box, field.shape);
+    std::int64_t lies[axis_count] = {}, step = 1;
+    auto const order = stored_axes(field.order);
+    for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
+      lies[*axis] = step;
+      step *= original.axis[*axis].size();
+    }
+    lies[0] = step;
+    for (int axis = 0; axis < axis_count; ++axis) convert.stride[axis] = lies[axis];
+    for (std::size_t a = 0; a < 3; ++a) {
+      std::int64_t& along = convert.stride[a + 1];
+      along = lies[symmetry.from[a] + 1];
+      if (!symmetry.mirrored[a]) continue;
+      convert.source += (box.axis[a + 1].size() - 1) * along * size_of(field.type);
+      along = -along;
     }
     if (field.transforms.size() > 1)
       convert.transforms = each(field.transforms);
