@@ -48,6 +48,10 @@ def check_good(jobs, folder):
     if code != 0:
         faults.append(f"ends with {code}")
     jobs.report("good files", [], faults, output)
+    code, output, faults = jobs.run([write(folder / "masks.h5", {"volume": ((8, 6, 6), "f4"), "segmentation": ((8, 6, 6), "?")}), "masks"])
+    if code != 0:
+        faults.append(f"ends with {code}")
+    jobs.report("a good mask", [], faults, output)
 
 
 def check_damage(jobs, folder):
@@ -64,6 +68,11 @@ def check_damage(jobs, folder):
     os.truncate(path, 4)
     jobs.refused("cut within the signature", [path, "plain"],
                  f"Hdf5Source: the file '{path}' must be an HDF5 file, but it does not begin like one")
+
+    write(path, {"x": ((8, 6, 6, 2), "i2"), "y": ((4,), "f4")}, compression="lzf")
+    jobs.refused("packed with what HDF5 lacks", [path, "plain"],
+                 f"Hdf5Source: dataset 'x' of '{path}' must be packed with filters that this HDF5 has, but filter 32000 'lzf' is "
+                 "missing; name its folder in HDF5_PLUGIN_PATH, or pack the file with gzip")
 
     # The planes of one rank alone: chunks are as deep as its box.
     noise = numpy.random.default_rng(1).integers(0, 3000, (2, 8, 6, 6, 2)).astype("i2")
