@@ -11,6 +11,7 @@
 #include "tessera/exchange/halo.hpp"
 #include "tessera/io/batch.hpp"
 #include "tessera/io/source.hpp"
+#include "tessera/io/split.hpp"
 #include "tessera/layer/activation.hpp"
 #include "tessera/layer/adaptive_pool.hpp"
 #include "tessera/layer/batch_norm.hpp"

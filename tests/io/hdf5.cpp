@@ -445,6 +445,54 @@ TEST_CASE("hdf5: values are converted to what the schema says, and read on their
   CHECK(labels.field(Part::target).type == CellType::uint8);
 }
 
+TEST_CASE("hdf5: booleans are what h5py makes of them, an enumeration of int8") {
+  tessera::test::Scratch const scratch;
+  std::string const path = scratch / ("masks" + std::to_string(world().rank()));
+  Hdf5Handle const boolean(H5Tenum_create(H5T_STD_I8LE), H5Tclose);
+  for (std::int8_t const value : {std::int8_t{0}, std::int8_t{1}})
+    H5Tenum_insert(boolean.get(), value == 0 ? "FALSE" : "TRUE", &value);
+  put(path, "volume", {1, 2, 2});
+  {
+    Hdf5Handle const file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+    Extents const extents{1, 2, 2};
+    Hdf5Handle const space(H5Screate_simple(3, extents.data(), nullptr), H5Sclose);
+    Hdf5Handle const set(
+        H5Dcreate2(file.get(), "segmentation", boolean.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+        H5Dclose);
+    std::int8_t const mask[] = {1, 0, 0, 1};
+    REQUIRE(H5Dwrite(set.get(), boolean.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, mask) >= 0);
+  }
+  Hdf5Source source(path, Hdf5Schema::segmentation(Hdf5Axes::no_channel));
+  CHECK(source.field(Part::target).type == CellType::int8);
+  std::vector<float> mask(4);
+  source.read_target(0, source.target_shape().box(), mask.data());
+  CHECK(mask == std::vector<float>{1, 0, 0, 1});
+}
+
+TEST_CASE("hdf5: what is read must lie within the samples") {
+  tessera::test::Scratch const scratch;
+  std::string const path = scratch / ("small" + std::to_string(world().rank()));
+  put(path, "x", {2, 2, 2, 2, 1});
+  put(path, "y", {2, 1}, false);
+  Hdf5Source source(path);
+  std::vector<std::byte> memory(1000);
+  auto const said = [&](std::int64_t sample, Box const& box) {
+    return message_of([&] { source.read_stored(Part::input, sample, box, memory.data()); });
+  };
+  Box const all = source.input_shape().box();
+  Box larger = all;
+  larger.axis[2].end = 3;
+  std::string const begin = "Hdf5Source: what is read must lie within the 2 samples of shape (1, 2, 2, 2, 1) of '" +
+                            path + "', but it is the box ";
+  CHECK(said(1, all) == "");
+  CHECK(said(2, all) == begin + "[0,1)x[0,2)x[0,2)x[0,2)x[0,1) of sample 2");
+  CHECK(said(-1, all) == begin + "[0,1)x[0,2)x[0,2)x[0,2)x[0,1) of sample -1");
+  CHECK(said(0, larger) == begin + "[0,1)x[0,2)x[0,3)x[0,2)x[0,1) of sample 0");
+  CHECK(said(7, Box{}) == "");  // nothing is read of nowhere
+  CHECK(message_of([&] { Hdf5Source(path, {}, {.open_files = 0}); }) ==
+        "Hdf5Source: open_files must be at least 1 and cache_bytes at least 0, but they are 0 and 67108864");
+}
+
 TEST_CASE("hdf5: what one rank cannot read, no rank can, with one message") {
   tessera::test::Scratch const scratch;
   std::string const folder = scratch / "all", one = scratch / "one.h5";

@@ -294,4 +294,10 @@ TEST_CASE("trainer: wrong sources and options say so") {
   Data other(input_shape, std::vector<double>(120, 0.0), {1, 1, 1, 1, 3}, {0.0, 0.0, 0.0});
   CHECK(message_of([&] { trainer.fit(other, FitOptions{}); }) ==
         "Trainer: the network's output (1, 1, 1, 1, 2) must have the shape of the targets, (1, 1, 1, 1, 3)");
+  Data larger({1, 5, 4, 3, 2}, std::vector<double>(120, 0.0), target_shape, {0.0, 0.0});
+  std::string const shapes =
+      ": the source's samples must have the shape of the network's input, (1, 5, 3, 4, 2), but theirs is (1, 5, 4, 3, "
+      "2)";
+  CHECK(message_of([&] { trainer.fit(larger, FitOptions{}); }) == "Trainer" + shapes);
+  CHECK(message_of([&] { predict(trainer.model(), larger, 1); }) == "for_each_prediction" + shapes);
 }

@@ -40,6 +40,14 @@ Shape shape_of(S& source, Part part) {
     return part == Part::input ? source.input_shape() : source.target_shape();
 }
 
+/// Fails: unless the source's samples have the shape of a network's input.
+template <class S>
+void check_input(char const* who, S& source, Shape const& input) {
+  Shape const given = shape_of(source, Part::input);
+  require(given == input.with_samples(1), who, "the source's samples must have the shape of the network's input, ",
+          input.with_samples(1), ", but theirs is ", given);
+}
+
 /// Samples that every rank holds whole: for tests and small problems. Cells lie in the order (sample, d, h, w, c).
 template <class T>
 class MemorySource {

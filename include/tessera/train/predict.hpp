@@ -24,6 +24,7 @@ void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, 
   io::BatchReader<T, Space> reader;
   for (std::int64_t first = 0; first < data.size(); first += most) {
     std::int64_t const n = std::min(most, data.size() - first);
+    io::check_input("for_each_prediction", data, model.input(n).shape());
     agreed(model.input_ranks().world(), [&] {
       reader.read(data, io::Part::input, model.input(n), model.input(n).owned(),
                   [first](std::int64_t i) { return first + i; });

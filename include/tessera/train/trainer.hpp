@@ -240,6 +240,7 @@ class Trainer {
     else
       require(given == wanted.shape, "Trainer", "for the network's output ", out.shape(),
               " the loss needs targets of shape ", wanted.shape, ", but the source has ", given);
+    io::check_input("Trainer", data, input.shape());
     Partition const targets = out.scaled_to(wanted.shape);
     target_box_ = targets.owned(world().rank());
     if (wanted.all_channels) target_box_[AxisId::channel] = {0, wanted.shape.channel};
