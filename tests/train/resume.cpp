@@ -127,7 +127,7 @@ Outcome train(Counts const& counts, Method method, std::string const& folder, io
     for (EpochReport const& r : trainer.fit(data, validation, options))
       outcome.reports.insert(outcome.reports.end(), {static_cast<double>(r.epoch), r.train_loss, r.validation_loss,
                                                      static_cast<double>(r.step)});
-    if (options.start.epoch < epochs) CHECK(seen == epochs);
+    if (options.start.epoch < options.epochs) CHECK(seen == options.epochs);
   } catch (Ended const&) {
   }
   add_numbers<T>(trainer, outcome);
