@@ -463,8 +463,9 @@ TEST_CASE("checkpoint: damaged and foreign ones are refused on every rank, and c
   rewrite(good, bad, [](std::string& all) { all = "universe,omega_m\n"; });
   refused(quoted + " must be a checkpoint of Tessera, but it does not begin like one");
   rewrite(good, bad, [](std::string& all) { all[all.find("format 1") + 7] = '2'; });
-  refused(quoted +
-          " is of format 2, written by Tessera 0.1.0, but this version reads formats up to 1; use the newer one");
+  refused(quoted + " is of format 2, written by Tessera " +
+          tessera::detail::text(version.major_number, ".", version.minor_number, ".", version.patch_number) +
+          ", but this version reads formats up to 1; use the newer one");
 
   auto const edited = [&](auto change, std::string const& reason) {
     edit(good, bad, change);

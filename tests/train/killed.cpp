@@ -53,7 +53,7 @@ int run(Environment const& env, std::string const& folder, std::int64_t epochs) 
   Trainer trainer{net, Adam{.rate = 1e-3}, MeanSquaredError{}};
   auto data = numbers(20, 3), validation = numbers(6, 4);
   FitOptions options{.epochs = epochs, .batch = 3, .seed = 5};
-  options.schedule = warm_up(5, linear_decay(20, 7 * epochs));
+  options.schedule = warm_up(5, linear_decay(10, 7 * epochs));
   io::CheckpointFolder checkpoints(world, folder, {.every = 2, .keep = 2, .resume = true});
   std::string const from = checkpoints.attach(trainer, options).path;
   if (world.rank() == 0) std::printf("killed: goes on from '%s'\n", from.c_str());

@@ -28,6 +28,7 @@ void write_number(hid_t group, std::string const& name, Number value) {
 inline Hdf5Handle text_type(std::size_t length) {
   Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type.get(), length == 0 ? 1 : length);
+  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
   return type;
 }
 
