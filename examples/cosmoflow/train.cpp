@@ -14,6 +14,7 @@
 
 #include "flipped.hpp"
 #include "networks.hpp"
+#include "tessera/io/checkpoint_folder.hpp"
 #include "tessera/io/hdf5.hpp"
 #include "tessera/io/weights.hpp"
 #include "tessera/io/whole_file.hpp"
@@ -58,6 +59,8 @@ void check(TrainOptions const& o) {
   require(o.batch >= 1, "train", "--batch must be at least 1, it is ", o.batch);
   require(o.micro_batch >= 0, "train", "--micro-batch must be at least 0, it is ", o.micro_batch);
   require(o.epochs >= 1, "train", "--epochs must be at least 1, it is ", o.epochs);
+  require(o.every >= 0, "train", "--every must be at least 0, it is ", o.every);
+  require(o.keep >= 1, "train", "--keep must be at least 1, it is ", o.keep);
   require(o.rate > 0.0 && std::isfinite(o.rate), "train", "--rate must be positive and finite, it is ", o.rate);
 }
 
@@ -102,6 +105,17 @@ class ProgressLine {
   double next_ = 0.0;
 };
 
+/// Where a training begins that has checkpoints.
+void say(bool speaks, tessera::io::Resumed const& from, TrainOptions const& o) {
+  if (!speaks || !o.resume) return;
+  if (!from.refused.empty()) std::printf("train: %s\n", from.refused.c_str());
+  if (from.path.empty())
+    std::printf("train: no checkpoint in '%s' yet: training begins\n", o.checkpoint.c_str());
+  else
+    std::printf("train: goes on from '%s'\n", from.path.c_str());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 CLI::App* add_train(CLI::App& app, TrainOptions& o) {
@@ -127,6 +141,17 @@ CLI::App* add_train(CLI::App& app, TrainOptions& o) {
   sub->add_flag("--log,!--raw", o.log_input, "Train on log(1 + counts) (default: on)");
   sub->add_option("--metrics", o.metrics, "JSON file for losses, ratios and bytes read");
   sub->add_option("--weights", o.weights, "HDF5 file for the trained weights");
+  auto* const folder = sub->add_option("--checkpoint", o.checkpoint,
+                                       "Folder for checkpoints, one at the end of each epoch, and of the best of them");
+  sub->add_option("--every", o.every, "Write a checkpoint every so many steps too (0: at the ends of epochs alone)")
+      ->capture_default_str()
+      ->needs(folder);
+  sub->add_option("--keep", o.keep, "How many of the newest checkpoints stay")->capture_default_str()->needs(folder);
+  auto* const resume =
+      sub->add_flag("--resume", o.resume, "Go on from the newest checkpoint, if there is one")->needs(folder);
+  sub->add_flag("--use-previous", o.use_previous,
+                "Where the newest checkpoint cannot be used, go on from the newest that can")
+      ->needs(resume);
   return sub;
 }
 
@@ -161,7 +186,6 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   tessera::Trainer trainer{net, tessera::Adam{.rate = o.rate}, tessera::MeanSquaredError{}};
   Flipped<tessera::io::Hdf5Source> flipped(data, o.seed);
   std::int64_t const steps = o.epochs * ((data.size() + o.batch - 1) / o.batch);
-  Json epochs = Json::array();
   tessera::FitOptions fit{.epochs = o.epochs, .batch = o.batch, .micro_batch = o.micro_batch, .seed = o.seed};
   // Adam's first steps are as large as all others, and too large before its averages mean anything; and running
   // statistics follow the weights only as the rate falls.
@@ -170,24 +194,36 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   fit.on_step = std::ref(line);
   fit.on_epoch = [&](tessera::EpochReport const& r) {
     flipped.set_epoch(r.epoch);
-    Json entry{{"epoch", r.epoch}, {"train_loss", r.train_loss}, {"seconds", r.seconds}};
-    if (std::isfinite(r.validation_loss)) entry["validation_loss"] = r.validation_loss;
-    epochs.push_back(entry);
     if (speaks && validation)
       std::printf("train: epoch %lld of %lld: loss %.4f, validation %.4f, %.1f s\n", static_cast<long long>(r.epoch),
                   static_cast<long long>(o.epochs), r.train_loss, r.validation_loss, r.seconds);
   };
+  std::optional<tessera::io::CheckpointFolder> checkpoints;
+  if (!o.checkpoint.empty()) {
+    checkpoints.emplace(world, o.checkpoint,
+                        tessera::io::CheckpointOptions{
+                            .every = o.every, .keep = o.keep, .resume = o.resume, .use_previous = o.use_previous});
+    say(speaks, checkpoints->attach(trainer, fit), o);
+    flipped.set_epoch(fit.start.epoch);
+  }
+  std::vector<tessera::EpochReport> reports;
   auto const run = [&](auto& source) {
     if (validation)
-      trainer.fit(source, *validation, fit);
+      reports = trainer.fit(source, *validation, fit);
     else
-      trainer.fit(source, fit);
+      reports = trainer.fit(source, fit);
   };
   if (o.flips)
     run(flipped);
   else
     run(data);
   if (o.norm) trainer.refresh_statistics(data, o.batch);
+  Json epochs = Json::array();
+  for (tessera::EpochReport const& r : reports) {
+    Json entry{{"epoch", r.epoch}, {"train_loss", r.train_loss}, {"seconds", r.seconds}};
+    if (std::isfinite(r.validation_loss)) entry["validation_loss"] = r.validation_loss;
+    epochs.push_back(entry);
+  }
 
   std::int64_t const most = world.all_reduce(data.bytes_read(), tessera::Reduce::max),
                      all = world.all_reduce(data.bytes_read());

@@ -14,12 +14,12 @@ class App;
 namespace cosmoflow {
 
 struct TrainOptions {
-  std::string data, validation, metrics, weights;
+  std::string data, validation, metrics, weights, checkpoint;
   std::string split, network = "paper";
-  std::int64_t batch = 16, micro_batch = 0, epochs = 30;
+  std::int64_t batch = 16, micro_batch = 0, epochs = 30, every = 0, keep = 3;
   double rate = 1e-3;
   std::uint64_t seed = 1;
-  bool norm = true, flips = true, decay = true, log_input = true;
+  bool norm = true, flips = true, decay = true, log_input = true, resume = false, use_previous = false;
 };
 
 /// Adds the subcommand `train`, which fills `options`.

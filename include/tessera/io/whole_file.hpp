@@ -8,8 +8,10 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,17 +42,19 @@ class Descriptor {
   int file_;
 };
 
-/// Writes, and returns when all of it is on disk. False, with the reason in errno, if that fails.
-inline bool write_synced(std::string const& path, std::string_view bytes) {
-  Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  if (file.get() < 0) return false;
-  while (!bytes.empty()) {
-    auto const written = ::write(file.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
+/// Reads up to `count` bytes, fewer only at the end of the file. False, with the reason in errno, if that fails.
+inline bool read_at(int file, std::int64_t at, std::size_t count, std::string& bytes) {
+  bytes.resize(count);
+  std::size_t have = 0;
+  while (have < count) {
+    auto const got = ::pread(file, bytes.data() + have, count - have, at + static_cast<std::int64_t>(have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return false;
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
   }
-  return ::fsync(file.get()) == 0 && file.close();
+  bytes.resize(have);
+  return true;
 }
 
 }  // namespace detail
@@ -72,19 +76,72 @@ inline void check_place(std::string const& who, std::string const& path) {
           "' must be writable (", std::strerror(errno), "); choose another");
 }
 
-/// Writes a file that appears whole or not at all, also after a crash of the machine: the bytes go to PATH.part, reach
-/// the disk, and get their name.
+/// A file that appears whole or not at all, also after a crash of the machine: its bytes go to PATH.part, and `commit`
+/// lets them reach the disk and get their name. Without it nothing is left behind, and a file of that name is as it
+/// was.
+class WholeFile {
+ public:
+  /// Fails: with the system's reason, if there is no place for the file.
+  WholeFile(std::string who, std::string path) : who_(std::move(who)), path_(std::move(path)) {
+    check_place(who_, path_);
+    file_.emplace(part(), O_RDWR | O_CREAT | O_TRUNC);
+    need(file_->get() >= 0);
+  }
+  WholeFile(WholeFile const&) = delete;
+  WholeFile& operator=(WholeFile const&) = delete;
+  ~WholeFile() {
+    if (!committed_) ::unlink(part().c_str());
+  }
+
+  std::string const& path() const { return path_; }
+  std::string part() const { return path_ + ".part"; }
+
+  /// Claims room on the disk for so many bytes, where the file system can do that: a disk that is full says so now.
+  void claim(std::int64_t bytes) {
+    int const code = ::posix_fallocate(file_->get(), 0, bytes);
+    errno = code;
+    need(code == 0 || code == EINVAL || code == EOPNOTSUPP);
+  }
+
+  void write(std::int64_t at, std::string_view bytes) {
+    while (!bytes.empty()) {
+      auto const written = ::pwrite(file_->get(), bytes.data(), bytes.size(), at);
+      if (written < 0 && errno == EINTR) continue;
+      need(written >= 0);
+      at += written;
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+
+  /// The file of the name PATH.part, to read what was written.
+  int descriptor() const { return file_->get(); }
+
+  void commit() {
+    need(::fsync(file_->get()) == 0 && file_->close() && std::rename(part().c_str(), path_.c_str()) == 0);
+    committed_ = true;
+    detail::Descriptor const folder(detail::folder_of(path_), O_RDONLY | O_DIRECTORY);
+    require(folder.get() >= 0 && ::fsync(folder.get()) == 0, who_, "the folder of '", path_, "' must reach the disk (",
+            std::strerror(errno), "); check the disk");
+  }
+
+ private:
+  void need(bool done) const {
+    if (done) return;
+    std::string const reason = std::strerror(errno);
+    require(false, who_, "'", path_, "' must take what is written to it (", reason, "); check the disk and its quota");
+  }
+
+  std::string who_, path_;
+  std::optional<detail::Descriptor> file_;
+  bool committed_ = false;
+};
+
+/// Writes a whole file: see WholeFile.
 /// Fails: with the system's reason; nothing is left behind, and a file of that name is as it was.
 inline void write_whole_file(std::string const& who, std::string const& path, std::string_view bytes) {
-  check_place(who, path);
-  std::string const part = path + ".part";
-  bool const written = detail::write_synced(part, bytes) && std::rename(part.c_str(), path.c_str()) == 0;
-  std::string const reason = std::strerror(errno);
-  if (!written) ::unlink(part.c_str());
-  require(written, who, "'", path, "' must take what is written to it (", reason, "); check the disk and its quota");
-  detail::Descriptor const folder(detail::folder_of(path), O_RDONLY | O_DIRECTORY);
-  require(folder.get() >= 0 && ::fsync(folder.get()) == 0, who, "the folder of '", path, "' must reach the disk (",
-          std::strerror(errno), "); check the disk");
+  WholeFile file(who, path);
+  file.write(0, bytes);
+  file.commit();
 }
 
 }  // namespace tessera::io

@@ -72,6 +72,7 @@ class Parameter {
   bool sharded() const { return count_ != whole_count_; }
 
   T* value() const { return value_.data(); }
+  Storage<T, Space> const& storage() const { return value_; }
   T* gradient() const { return gradient_.data(); }
   bool allocated() const { return value_.capacity() > 0 || count_ == 0; }
 
@@ -94,7 +95,7 @@ class Parameter {
           spec_.initial.bound > 0.0 ? random.uniform(logical, spec_.initial.bound) : spec_.initial.constant;
       start[static_cast<std::size_t>(stored)] = static_cast<T>(drawn);
     });
-    upload(start);
+    upload(start, value_);
     zero_gradient(Space());
   }
 
@@ -143,6 +144,8 @@ class Parameter {
 
   /// The shard's values in PyTorch's order of axes.
   std::vector<T> download() const { return in_logical_order(value_); }
+  /// The same of other numbers, one per element and stored as the values are: what an optimizer keeps.
+  std::vector<T> download(Storage<T, Space> const& alike) const { return in_logical_order(alike); }
   std::vector<T> download_gradient() const {
     require(trainable_, "Parameter::download_gradient", name_, " is frozen, and has no gradient");
     return in_logical_order(gradient_);
@@ -171,7 +174,9 @@ class Parameter {
   }
 
   /// Sets the shard's values, given in PyTorch's order of axes.
-  void set(std::vector<T> const& values) const {
+  void set(std::vector<T> const& values) const { set(values, value_); }
+  /// The same for other numbers that are stored as the values are.
+  void set(std::vector<T> const& values, Storage<T, Space> const& alike) const {
     require(static_cast<std::int64_t>(values.size()) == count_, "Parameter::set", name_, " has ", count_,
             " elements here, but ", values.size(), " were given");
     std::vector<T> stored(values.size());
@@ -179,7 +184,7 @@ class Parameter {
     for_each([&](std::int64_t, std::int64_t at) {
       stored[static_cast<std::size_t>(at)] = values[static_cast<std::size_t>(next++)];
     });
-    upload(stored);
+    upload(stored, alike);
   }
 
  private:
@@ -211,7 +216,9 @@ class Parameter {
     }
   }
 
-  void upload(std::vector<T> const& stored) const { copy_flat<Space, Host>(value(), stored.data(), count_); }
+  void upload(std::vector<T> const& stored, Storage<T, Space> const& to) const {
+    copy_flat<Space, Host>(to.data(), stored.data(), count_);
+  }
 
   std::vector<T> in_logical_order(Storage<T, Space> const& storage) const {
     std::vector<T> stored(static_cast<std::size_t>(count_)), logical;

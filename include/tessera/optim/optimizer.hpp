@@ -75,6 +75,9 @@ struct Sgd {
 
   /// How many numbers per parameter element the optimizer remembers.
   static constexpr int states = 1;
+  /// What files call it, and these numbers.
+  static constexpr char const* name = "sgd";
+  static constexpr char const* state_names[] = {"velocity"};
 
   template <class T, class Space>
   void update(Space const& space, Parameter<T, Space> const& p, std::vector<Storage<T, Space>> const& state,
@@ -101,6 +104,8 @@ struct Adam {
   double weight_decay = 0.0;
 
   static constexpr int states = 2;
+  static constexpr char const* name = "adam";
+  static constexpr char const* state_names[] = {"mean", "square"};
 
   template <class T, class Space>
   void update(Space const& space, Parameter<T, Space> const& p, std::vector<Storage<T, Space>> const& state,
@@ -171,6 +176,15 @@ class Optimizer {
 
   std::int64_t steps() const { return steps_; }
   Method const& method() const { return method_; }
+
+  /// What it remembers: for each parameter `Method::states` lists, stored as the parameter is; of a frozen parameter,
+  /// empty ones. Zeros before the first step.
+  std::vector<std::vector<Storage<T, Space>>> const& states(std::vector<Parameter<T, Space>*> const& parameters) {
+    if (states_.empty()) allocate(parameters);
+    return states_;
+  }
+  /// Goes on as after so many steps, with the states that the caller sets.
+  void set_steps(std::int64_t steps) { steps_ = steps; }
 
  private:
   void allocate(std::vector<Parameter<T, Space>*> const& parameters) {

@@ -17,6 +17,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/io/batch.hpp"
 #include "tessera/io/source.hpp"
+#include "tessera/io/training_state.hpp"
 #include "tessera/model/model.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/optim/schedule.hpp"
@@ -25,7 +26,7 @@
 
 namespace tessera {
 
-/// What fit reports after a step and after an epoch; the same on every rank.
+/// What fit reports after a step; the same on every rank.
 struct StepReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t step = 0;   ///< optimizer steps so far
@@ -33,12 +34,6 @@ struct StepReport {
   std::int64_t samples_in_all = 0;  ///< of the whole fit
   double loss = 0.0;
   double seconds = 0.0;  ///< since fit began
-};
-struct EpochReport {
-  std::int64_t epoch = 0;
-  double train_loss = 0.0;
-  double validation_loss = 0.0;  ///< NaN without a validation source
-  double seconds = 0.0;          ///< of this epoch
 };
 
 /// How to train. Batches are global: all ranks together take `batch` samples per optimizer step, in micro-batches of at
@@ -53,6 +48,12 @@ struct FitOptions {
   Schedule schedule = constant();
   std::function<void(StepReport const&)> on_step = nullptr;
   std::function<void(EpochReport const&)> on_epoch = nullptr;
+  /// Where to go on from; io::CheckpointFolder fills it in, with network and optimizer as they were then.
+  TrainingState start = {};
+  /// Is given the state at the end of each epoch, after on_epoch, and after every `checkpoint_every` steps (0: never in
+  /// between).
+  std::function<void(TrainingState const&)> on_checkpoint = nullptr;
+  std::int64_t checkpoint_every = 0;
 };
 
 /// Trains a model: epochs over a source, a loss as global sum / global count, an optimizer.
@@ -131,6 +132,7 @@ class Trainer {
   }
 
   Model<T, Space>& model() { return model_; }
+  Optimizer<T, Space, Method>& optimizer() { return optimizer_; }
   std::int64_t steps() const { return optimizer_.steps(); }
 
   /// Throws on every rank if a parameter that all hold differs between them: a sign of a wrong reduction, or of memory
@@ -179,32 +181,67 @@ class Trainer {
     require(options.batch >= 1 && options.epochs >= 0, "Trainer::fit", "needs a batch of at least 1 sample, not ",
             options.batch);
     require(data.size() >= 1, "Trainer::fit", "the source holds no samples");
+    require(options.checkpoint_every >= 0, "Trainer::fit", "checkpoints every ", options.checkpoint_every,
+            " steps are not possible; give a positive number, or 0 for the ends of epochs alone");
+    TrainingState at = start_of(data.size(), options);
     auto const start = Clock::now();
-    std::vector<EpochReport> reports;
+    double const before = at.seconds;
     StepReport report;
     report.samples_in_all = options.epochs * data.size();
-    for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch) {
+    report.samples_done = at.epoch * data.size() + at.samples_done;
+    while (at.epoch < options.epochs) {
       auto const epoch_start = Clock::now();
-      auto order = io::shuffled(data.size(), options.seed, static_cast<std::uint64_t>(epoch));
+      double const epoch_before = at.epoch_seconds;
+      auto order = io::shuffled(data.size(), options.seed, static_cast<std::uint64_t>(at.epoch));
       if (!options.shuffle) std::sort(order.begin(), order.end());
-      double sum = 0.0;
-      for (std::int64_t first = 0; first < data.size(); first += options.batch) {
-        std::int64_t const n = std::min(options.batch, data.size() - first);
-        std::vector<std::int64_t> const samples(order.begin() + first, order.begin() + first + n);
-        report.loss = step(data, samples, options);
-        sum += report.loss * static_cast<double>(n);
-        report.epoch = epoch + 1;
+      while (at.samples_done < data.size()) {
+        auto const first = order.begin() + at.samples_done;
+        std::int64_t const n = std::min(options.batch, data.size() - at.samples_done);
+        report.loss = step(data, std::vector<std::int64_t>(first, first + n), options);
+        at.loss_sum += report.loss * static_cast<double>(n);
+        at.samples_done += n;
+        at.seconds = before + since(start);
+        at.epoch_seconds = epoch_before + since(epoch_start);
+        report.epoch = at.epoch + 1;
         report.step = optimizer_.steps();
         report.samples_done += n;
-        report.seconds = since(start);
+        report.seconds = at.seconds;
         if (options.on_step) options.on_step(report);
+        bool const due = options.checkpoint_every > 0 && optimizer_.steps() % options.checkpoint_every == 0;
+        if (options.on_checkpoint && due && at.samples_done < data.size()) options.on_checkpoint(at);
       }
       check_replicas();
       double const validation_loss = validation != nullptr ? evaluate(*validation, options.batch) : std::nan("");
-      reports.push_back({epoch + 1, sum / static_cast<double>(data.size()), validation_loss, since(epoch_start)});
-      if (options.on_epoch) options.on_epoch(reports.back());
+      at.reports.push_back({at.epoch + 1, at.loss_sum / static_cast<double>(data.size()), validation_loss,
+                            epoch_before + since(epoch_start), optimizer_.steps()});
+      ++at.epoch;
+      at.samples_done = 0;
+      at.loss_sum = at.epoch_seconds = 0.0;
+      at.seconds = before + since(start);
+      if (options.on_epoch) options.on_epoch(at.reports.back());
+      if (options.on_checkpoint) options.on_checkpoint(at);
     }
-    return reports;
+    return at.reports;
+  }
+
+  /// Where fit begins, which must suit its options.
+  static TrainingState start_of(std::int64_t samples, FitOptions const& options) {
+    TrainingState at = options.start;
+    if (!at.is_new())
+      require(at.seed == options.seed && at.shuffle == options.shuffle && at.batch == options.batch &&
+                  at.samples == samples,
+              "Trainer::fit", "a training goes on with the samples, batch, seed and order that it began with, ",
+              settings(at.samples, at.batch, at.seed, at.shuffle), ", but was given ",
+              settings(samples, options.batch, options.seed, options.shuffle));
+    at.samples = samples;
+    at.batch = options.batch;
+    at.seed = options.seed;
+    at.shuffle = options.shuffle;
+    return at;
+  }
+  static std::string settings(std::int64_t samples, std::int64_t batch, std::uint64_t seed, bool shuffle) {
+    return detail::text(samples, " samples in batches of ", batch, ", seed ", seed,
+                        shuffle ? ", shuffled" : ", in the source's order");
   }
 
   /// use(number of batches before, samples in this one) after each forward pass, in the source's order.
