@@ -20,6 +20,7 @@
 #include "support/layer_cases.hpp"
 #include "support/layer_harness.hpp"
 #include "support/oracle/pool.hpp"
+#include "support/pool_window.hpp"
 #include "tessera/comm/rank_grid.hpp"
 
 using namespace tessera;
@@ -78,31 +79,6 @@ struct Case {
   }
 };
 
-/// Whether a pool of n cells along one axis is sound.
-bool sound(Window const& w, std::int64_t n, bool ceil) {
-  oracle::Pool const pool{{Window{}, Window{}, w}, ceil};
-  return pool.outputs(2, n) >= 1 && !pool.misses_all(2, n);
-}
-
-/// A window of one axis; as a rule not all that is drawn is sound: then the kernel shrinks.
-Window draw_window(std::int64_t n, bool ceil, bool same_padding, bool largest) {
-  Window w;
-  w.kernel = draw_one_in(2, "a wide kernel") ? draw(3, 7, "kernel") : draw(1, 4, "kernel");
-  w.stride = draw(0, 1, "strided") == 0 ? 1 : draw(2, 4, "stride");
-  if (largest && !same_padding) w.dilation = draw(0, 1, "dilated") == 0 ? 1 : draw(2, 3, "dilation");
-  std::int64_t const low = draw(0, 3, "low"), high = draw(0, 3, "high");
-  for (;; --w.kernel) {
-    w.low = smaller(low, w.kernel / 2);
-    w.high = smaller(high, w.kernel / 2);
-    if (same_padding) {
-      std::int64_t const total = larger(0, (ceil_div(n, w.stride) - 1) * w.stride + w.kernel - n);
-      w.low = total / 2;
-      w.high = total - w.low;
-    }
-    if (w.kernel == 1 || sound(w, n, ceil)) return w;
-  }
-}
-
 Case draw_case(std::int64_t ranks, bool largest) {
   Case c;
   c.largest = largest;
@@ -121,7 +97,7 @@ Case draw_case(std::int64_t ranks, bool largest) {
     }
   for (std::int64_t i = 3 - space; i < 3; ++i)
     c.windows[static_cast<std::size_t>(i)] =
-        draw_window(c.x[space_in_order[static_cast<std::size_t>(i)]], c.ceil, c.same_padding, largest);
+        draw_pool_window(c.x[space_in_order[static_cast<std::size_t>(i)]], c.ceil, c.same_padding, largest);
   auto const work = [&] {
     return c.oracle().output(c.x).volume() * c.windows[0].kernel * c.windows[1].kernel * c.windows[2].kernel;
   };
@@ -396,7 +372,7 @@ TEST_CASE("a pool is refused exactly if it has no output, or one without a cell,
     spec.set(padding_low(w.low));
     spec.set(padding_high(w.high));
     if (ceil) spec.set(ceil_mode);
-    bool const good = 2 * w.low <= w.kernel && 2 * w.high <= w.kernel && sound(w, n, ceil);
+    bool const good = 2 * w.low <= w.kernel && 2 * w.high <= w.kernel && is_sound_pool(w, n, ceil);
     ++cases;
     try {
       Shape const x{1, 1, 1, n, 1};
