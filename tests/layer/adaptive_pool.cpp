@@ -166,5 +166,5 @@ TEST_CASE("an adaptive pool refuses to make no outputs") {
   auto const ranks = world_ranks();
   Partition const input(ranks.grid(), {1, 1, 4, 4, 1});
   CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, adaptive_avg_pool2d({0, 2})),
-                       "adaptive_avg_pool: the number of outputs must be at least 1, but along height it is 0", Error);
+                       "adaptive_avg_pool1: the number of outputs must be at least 1, but along height it is 0", Error);
 }

@@ -157,10 +157,10 @@ TEST_CASE("plans of pools and upsampling move what the formulas say, on up to 51
     Tally x, dy, notes;
     c.with_spec([&](auto const& spec) {
       Reaches reaches;
-      if constexpr (requires { spec.template op<double, Host>(c.input.shape()); })
-        reaches = spec.template op<double, Host>(c.input.shape()).reaches(c.input.shape());
+      if constexpr (requires { spec.template op<double, Host>(c.input.shape(), "layer"); })
+        reaches = spec.template op<double, Host>(c.input.shape(), "layer").reaches(c.input.shape());
       else
-        reaches = AdaptiveAveragePoolOp<double, Host>(spec.geometry(c.input.shape())).reaches(c.input.shape());
+        reaches = AdaptiveAveragePoolOp<double, Host>(spec.geometry(c.input.shape(), "layer")).reaches(c.input.shape());
       for (std::int64_t rank = 0; rank < counts.product(); ++rank) {
         WindowBinding binding(static_cast<int>(rank), reaches, false, 0);
         WindowBinding::Bound const& bound = binding.bind(c.input);
