@@ -133,6 +133,23 @@ TEST_CASE("cases 6, 7: ranks without a cell or an output take part in adaptive a
   }
 }
 
+TEST_CASE("the mean of a window with many cells is as exact as that of a few") {
+  auto const world = world_ranks();
+  std::int64_t const half = 100003;
+  Partition const input(Grid(Counts{.width = world.size()}), {1, 1, 1, 2 * half, 3});
+  RankGrid<AnySplit> const ranks(world, input.grid().counts());
+  HostTensor x(input.shape()), y({1, 1, 1, 2, 3});
+  for (std::int64_t w = 0; w < 2 * half; ++w)
+    for (std::int64_t c = 0; c < 3; ++c) {
+      float const value = 0.1f + 0.3f * static_cast<float>(c) + 1e-3f * static_cast<float>(w % 7);
+      x.at(0, 0, 0, w, c) = value;
+      y.at(0, 0, 0, w / half, c) += static_cast<double>(value) / static_cast<double>(half);
+    }
+  Driver<float> driver(ranks, input, adaptive_avg_pool1d(2));
+  driver.forward(input, x);
+  together([&] { expect_owned("y", driver.y(), y, [&](std::size_t i) { return gamma_n<float>(2) * y.values[i]; }); });
+}
+
 TEST_CASE("a global average gathers no cells, whichever way it is asked for") {
   auto const world = world_ranks();
   Partition const input(world.grid(), {2, 1, 1, 40, 3});
@@ -166,5 +183,5 @@ TEST_CASE("an adaptive pool refuses to make no outputs") {
   auto const ranks = world_ranks();
   Partition const input(ranks.grid(), {1, 1, 4, 4, 1});
   CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, adaptive_avg_pool2d({0, 2})),
-                       "adaptive_avg_pool: the number of outputs must be at least 1, but along height it is 0", Error);
+                       "adaptive_avg_pool1: the number of outputs must be at least 1, but along height it is 0", Error);
 }

@@ -25,6 +25,7 @@ namespace {
 
 struct Case {
   std::array<Window, 3> windows;
+  bool same_padding = false;  ///< the pads are left to the layer; `windows` has those that it must choose
   Shape x;
   std::int64_t out_channels = 1;
   std::int64_t groups = 1;
@@ -45,10 +46,14 @@ struct Case {
 
   ConvSpec spec() const {
     auto const& [d, h, w] = windows;
-    ConvSpec const made = conv3d(out_channels, kernel(d.kernel, h.kernel, w.kernel),
-                                 stride(d.stride, h.stride, w.stride), dilation(d.dilation, h.dilation, w.dilation),
-                                 padding_low(d.low, h.low, w.low), padding_high(d.high, h.high, w.high));
-    ConvSpec with = made;
+    ConvSpec with = conv3d(out_channels, kernel(d.kernel, h.kernel, w.kernel), stride(d.stride, h.stride, w.stride),
+                           dilation(d.dilation, h.dilation, w.dilation));
+    if (same_padding) {
+      with.set(same);
+    } else {
+      with.set(padding_low(d.low, h.low, w.low));
+      with.set(padding_high(d.high, h.high, w.high));
+    }
     with.bias = linear.bias;
     with.groups = groups;
     with.padding = padding;
@@ -58,10 +63,17 @@ struct Case {
 
   std::string text() const {
     return tessera::detail::text("conv to ", out_channels, " channels, ", test::text(windows[0]), " | ",
-                                 test::text(windows[1]), " | ", test::text(windows[2]), ", ", groups, " groups, ",
-                                 name(padding), ", stationary ", static_cast<int>(stationary));
+                                 test::text(windows[1]), " | ", test::text(windows[2]), same_padding ? " same, " : ", ",
+                                 groups, " groups, ", name(padding), ", stationary ", static_cast<int>(stationary));
   }
 };
+
+/// The pads with which n cells give one output for each stride, begun ones too; an odd cell goes to the high side.
+void pad_for_same(Window& w, std::int64_t n) {
+  std::int64_t const begun = n % w.stride == 0 ? w.stride : n % w.stride, total = larger(0, w.span() - begun);
+  w.low = total / 2;
+  w.high = total - w.low;
+}
 
 Case draw_case(std::int64_t ranks) {
   Case c;
@@ -80,12 +92,21 @@ Case draw_case(std::int64_t ranks) {
   }
   if (draw(0, 1, "a padding mode") == 1)
     c.padding = static_cast<Padding>(draw(1, 3, "mode (circular, reflect, replicate)"));
+  c.same_padding = draw_one_in(5, "same padding");
   for (std::int64_t i = 3 - space; i < 3; ++i) {
     Window& w = c.windows[static_cast<std::size_t>(i)];
     std::int64_t const extent = c.x[space_in_order[static_cast<std::size_t>(i)]];
     w.kernel = draw(1, draw_one_in(3, "a wide kernel") ? 7 : 4, "kernel");
     w.stride = draw(0, 1, "strided") == 0 ? 1 : draw(2, 4, "stride");
     w.dilation = draw_one_in(3, "dilated") ? draw(2, 3, "dilation") : 1;
+    if (c.same_padding) {
+      pad_for_same(w, extent);
+      while (c.padding == Padding::reflect && w.high >= extent) {
+        --w.kernel;
+        pad_for_same(w, extent);
+      }
+      continue;
+    }
     w.low = draw(-2, larger(2, w.span() - 1), "low");
     w.high = draw(-2, larger(2, w.span() - 1), "high");
     if (c.padding == Padding::reflect) {
@@ -166,6 +187,7 @@ void distributed_equals_serial(char const* type) {
         coverage.count_windows(c.linear.input, c.linear.input.scaled_to(c.oracle().output(c.x)), c.windows);
         coverage.count("groups", c.groups > 1);
         coverage.count("padding mode", c.padding != Padding::zeros);
+        coverage.count("same", c.same_padding);
         coverage.count("channels cut", cuts_channels(c.linear.input), world.size() > 1);
         check<T>(c, world, self);
       },

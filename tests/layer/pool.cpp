@@ -20,6 +20,7 @@
 #include "support/layer_cases.hpp"
 #include "support/layer_harness.hpp"
 #include "support/oracle/pool.hpp"
+#include "support/pool_window.hpp"
 #include "tessera/comm/rank_grid.hpp"
 
 using namespace tessera;
@@ -78,31 +79,6 @@ struct Case {
   }
 };
 
-/// Whether a pool of n cells along one axis is sound.
-bool sound(Window const& w, std::int64_t n, bool ceil) {
-  oracle::Pool const pool{{Window{}, Window{}, w}, ceil};
-  return pool.outputs(2, n) >= 1 && !pool.misses_all(2, n);
-}
-
-/// A window of one axis; as a rule not all that is drawn is sound: then the kernel shrinks.
-Window draw_window(std::int64_t n, bool ceil, bool same_padding, bool largest) {
-  Window w;
-  w.kernel = draw_one_in(2, "a wide kernel") ? draw(3, 7, "kernel") : draw(1, 4, "kernel");
-  w.stride = draw(0, 1, "strided") == 0 ? 1 : draw(2, 4, "stride");
-  if (largest && !same_padding) w.dilation = draw(0, 1, "dilated") == 0 ? 1 : draw(2, 3, "dilation");
-  std::int64_t const low = draw(0, 3, "low"), high = draw(0, 3, "high");
-  for (;; --w.kernel) {
-    w.low = smaller(low, w.kernel / 2);
-    w.high = smaller(high, w.kernel / 2);
-    if (same_padding) {
-      std::int64_t const total = larger(0, (ceil_div(n, w.stride) - 1) * w.stride + w.kernel - n);
-      w.low = total / 2;
-      w.high = total - w.low;
-    }
-    if (w.kernel == 1 || sound(w, n, ceil)) return w;
-  }
-}
-
 Case draw_case(std::int64_t ranks, bool largest) {
   Case c;
   c.largest = largest;
@@ -121,7 +97,7 @@ Case draw_case(std::int64_t ranks, bool largest) {
     }
   for (std::int64_t i = 3 - space; i < 3; ++i)
     c.windows[static_cast<std::size_t>(i)] =
-        draw_window(c.x[space_in_order[static_cast<std::size_t>(i)]], c.ceil, c.same_padding, largest);
+        draw_pool_window(c.x[space_in_order[static_cast<std::size_t>(i)]], c.ceil, c.same_padding, largest);
   auto const work = [&] {
     return c.oracle().output(c.x).volume() * c.windows[0].kernel * c.windows[1].kernel * c.windows[2].kernel;
   };
@@ -396,11 +372,11 @@ TEST_CASE("a pool is refused exactly if it has no output, or one without a cell,
     spec.set(padding_low(w.low));
     spec.set(padding_high(w.high));
     if (ceil) spec.set(ceil_mode);
-    bool const good = 2 * w.low <= w.kernel && 2 * w.high <= w.kernel && sound(w, n, ceil);
+    bool const good = 2 * w.low <= w.kernel && 2 * w.high <= w.kernel && is_sound_pool(w, n, ceil);
     ++cases;
     try {
       Shape const x{1, 1, 1, n, 1};
-      std::int64_t const outputs = spec.op<double, Host>(x).reaches(x)[2].outputs;
+      std::int64_t const outputs = spec.op<double, Host>(x, "max_pool").reaches(x)[2].outputs;
       wrong += good && outputs == oracle::Pool{{Window{}, Window{}, w}, ceil}.outputs(2, n) ? 0 : 1;
     } catch (Error const& error) {
       wrong += good ? 1 : 0;
@@ -429,19 +405,19 @@ TEST_CASE("a pool refuses padding that would make empty windows, a dilated avera
     CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, spec), message, Error);
   };
   fails(max_pool1d<2>(padding(2)),
-        "max_pool: padding must be between 0 and half the kernel, so that every window holds a cell, but "
+        "max_pool1: padding must be between 0 and half the kernel, so that every window holds a cell, but "
         "along width kernel 2 has padding 2 and 2");
   fails(max_pool1d<3>(dilation(2), same, stride(1)),
-        "max_pool: padding must be between 0 and half the kernel, so that every window holds a cell, but "
+        "max_pool1: padding must be between 0 and half the kernel, so that every window holds a cell, but "
         "along width kernel 3 has padding 2 and 2");
-  fails(avg_pool1d<3>(dilation(2)), "avg_pool: a window must not be dilated, but along width the dilation is 2");
+  fails(avg_pool1d<3>(dilation(2)), "avg_pool1: a window must not be dilated, but along width the dilation is 2");
   fails(avg_pool1d<3>(stride(0)),
-        "avg_pool: kernel, stride and dilation must be at least 1, but along width they are 3, 0, 1");
+        "avg_pool1: kernel, stride and dilation must be at least 1, but along width they are 3, 0, 1");
   fails(max_pool1d<10>(),
-        "max_pool: the kernel must fit into the padded input, but along width it covers 10 cells of 9 + 0 + 0; use a "
+        "max_pool1: the kernel must fit into the padded input, but along width it covers 10 cells of 9 + 0 + 0; use a "
         "smaller kernel or more padding");
   fails(max_pool1d<12>(ceil_mode, stride(3)),
-        "max_pool: the kernel may overhang the padded input by less than its stride, but along width it covers 12 "
+        "max_pool1: the kernel may overhang the padded input by less than its stride, but along width it covers 12 "
         "cells of 9 + 0 + 0 with stride 3; use a smaller kernel or more padding");
   CHECK_NOTHROW(Driver<double>(ranks, input, max_pool1d<11>(ceil_mode, stride(3))));
   CHECK_THROWS_WITH_AS(avg_pool1d<2>(divisor(0)), "divisor: must be at least 1, it is 0", Error);
@@ -451,7 +427,7 @@ TEST_CASE("dilation that makes a window miss all cells is refused on every rank,
   auto const ranks = world_ranks();
   Partition const input(ranks.grid(), {1, 1, 1, 1, 1});
   CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, max_pool1d<2>(dilation(2), padding(1), stride(1))),
-                       "max_pool: every window must hold a cell, but along width that of output 0 steps over all 1 "
+                       "max_pool1: every window must hold a cell, but along width that of output 0 steps over all 1 "
                        "with kernel 2, stride 1, dilation 2, padding 1 and 1; use less dilation or less padding",
                        Error);
 }

@@ -23,6 +23,7 @@ namespace {
 
 struct Case {
   oracle::TransposedConv conv;
+  bool same_padding = false;  ///< pads and output padding are left to the layer; `conv` has those that it must choose
   Shape x;
   Stationary stationary = Stationary::automatic;
   LinearCase linear;
@@ -32,9 +33,14 @@ struct Case {
     auto const& more = conv.output_padding;
     TransposedConvSpec made =
         transposed_conv3d(conv.out_channels, kernel(d.kernel, h.kernel, w.kernel), stride(d.stride, h.stride, w.stride),
-                          dilation(d.dilation, h.dilation, w.dilation), padding_low(d.low, h.low, w.low),
-                          padding_high(d.high, h.high, w.high), output_padding(more[0], more[1], more[2]),
-                          groups(conv.groups), stationary);
+                          dilation(d.dilation, h.dilation, w.dilation), groups(conv.groups), stationary);
+    if (same_padding) {
+      made.set(same);
+    } else {
+      made.set(padding_low(d.low, h.low, w.low));
+      made.set(padding_high(d.high, h.high, w.high));
+      made.set(output_padding(more[0], more[1], more[2]));
+    }
     made.bias = linear.bias;
     return made;
   }
@@ -42,8 +48,8 @@ struct Case {
     auto const& [d, h, w] = conv.window;
     auto const& more = conv.output_padding;
     return tessera::detail::text("transposed conv to ", conv.out_channels, " channels, ", test::text(d), " +", more[0],
-                                 " | ", test::text(h), " +", more[1], " | ", test::text(w), " +", more[2], ", ",
-                                 conv.groups, " groups, stationary ", static_cast<int>(stationary));
+                                 " | ", test::text(h), " +", more[1], " | ", test::text(w), " +", more[2],
+                                 same_padding ? " same, " : ", ", conv.groups, " groups, stationary ", static_cast<int>(stationary));
   }
 };
 
@@ -61,12 +67,20 @@ Case draw_case(std::int64_t ranks) {
     c.stationary = static_cast<Stationary>(draw(0, 3, "stationary (automatic, x, y, w)"));
     if (c.stationary == Stationary::w && !is_product(counts.channel)) c.stationary = Stationary::automatic;
   }
+  c.same_padding = draw_one_in(5, "same padding");
   for (std::int64_t i = 3 - space; i < 3; ++i) {
     Window& w = c.conv.window[i];
     std::int64_t const extent = c.x[space_in_order[static_cast<std::size_t>(i)]];
     w.kernel = draw(1, draw_one_in(3, "a wide kernel") ? 7 : 4, "kernel");
     w.stride = draw(0, 1, "strided") == 0 ? 1 : draw(2, 4, "stride");
     w.dilation = draw_one_in(3, "dilated") ? draw(2, 3, "dilation") : 1;
+    if (c.same_padding) {  // n * stride outputs
+      std::int64_t const more_than_stride = w.span() - w.stride;
+      w.low = larger(0, more_than_stride) / 2;
+      w.high = larger(0, more_than_stride) - w.low;
+      c.conv.output_padding[i] = larger(0, -more_than_stride);
+      continue;
+    }
     c.conv.output_padding[i] = draw(0, larger(w.stride, w.dilation) - 1, "output padding");
     w.low = draw(-1, larger(2, w.span() - 1), "low");
     w.high = draw(-1, larger(2, w.span() - 1), "high");
@@ -120,6 +134,7 @@ void distributed_equals_serial(std::string const& name) {
         coverage.count("groups", c.conv.groups > 1);
         coverage.count("output padding",
                        c.conv.output_padding[0] + c.conv.output_padding[1] + c.conv.output_padding[2] > 0);
+        coverage.count("same", c.same_padding);
         coverage.count("channels cut", cuts_channels(in), world.size() > 1);
         check<T>(c, world, self);
       },

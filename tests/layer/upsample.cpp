@@ -242,12 +242,12 @@ TEST_CASE("upsampling refuses what has no meaning") {
   auto const fails = [&](auto const& spec, char const* message) {
     CHECK_THROWS_WITH_AS(Driver<double>(ranks, input, spec), message, Error);
   };
-  fails(upsample_nearest2d(), "upsample_nearest: needs either size or scale, and not both");
-  fails(upsample_linear2d(scale(2), tessera::size(8)), "upsample_linear: needs either size or scale, and not both");
+  fails(upsample_nearest2d(), "upsample_nearest1: needs either size or scale, and not both");
+  fails(upsample_linear2d(scale(2), tessera::size(8)), "upsample_linear1: needs either size or scale, and not both");
   fails(upsample_linear2d(tessera::size(8, 0)),
-        "upsample_linear: size and scale must be at least 1, but along width the output would have 0 cells");
+        "upsample_linear1: size and scale must be at least 1, but along width the output would have 0 cells");
   fails(upsample_nearest2d(scale(-1)),
-        "upsample_nearest: size and scale must be at least 1, but along height the output would have -4 cells");
+        "upsample_nearest1: size and scale must be at least 1, but along height the output would have -4 cells");
   fails(upsample_nearest2d(tessera::size(8, 8, 8)),
         "size: takes one number, or one per spatial axis (2), but was given 3");
 }

@@ -1,180 +1,27 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much the layers move: all ranks together receive prod_a(sum N_a) - prod_a(sum O_a) cells, where N counts, per
-// axis and coordinate, the cells that are needed and O those of them that the rank owns itself. They arrive in
-// prod_a(sum Q_a) - prod_a(sum Qs_a) boxes, Q counting pairs of owner and piece (piece: the part within the border, or
-// one beyond it), Qs those with the rank itself. A message carries all boxes between two ranks, so that in the number
-// of messages Q counts owners alone. N, O and Q are counted here cell by cell, without the library's formulas.
+// What the layers that mix channels move, in plans and by their own account.
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "support/border.hpp"
 #include "support/distributed_property.hpp"
 #include "support/layer_cases.hpp"
 #include "support/layer_harness.hpp"
 #include "support/mixing_cases.hpp"
+#include "support/volume.hpp"
 #include "tessera/layer/mixing_binding.hpp"
-#include "tessera/layer/pool.hpp"
-#include "tessera/layer/window_binding.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
 
 namespace {
-
-struct Volume {
-  std::int64_t cells = 0, boxes = 0, messages = 0;
-  friend bool operator==(Volume const&, Volume const&) = default;
-  std::string text() const {
-    return tessera::detail::text(cells, " cells in ", boxes, " boxes and ", messages, " messages");
-  }
-};
-
-using Cells = std::vector<std::int64_t>;
-/// What the blocks along one axis need, one after the other.
-using Needs = std::vector<Cells>;
-
-/// Of one block along one axis: needed cells and those of them that are its own, the cells of its own that all blocks
-/// need, boxes and owners.
-struct Counted {
-  std::int64_t needed = 0, own = 0, given = 0, boxes = 0, own_boxes = 0, owners = 0, own_owners = 0;
-};
-
-std::vector<Counted> count(Blocks const& blocks, Needs const& needs, Padding padding) {
-  std::int64_t const n = blocks.extent();
-  std::vector<std::int64_t> owner(static_cast<std::size_t>(n), -1);
-  for (std::int64_t i = 0; i < blocks.parts(); ++i)
-    for (std::int64_t g = blocks[i].begin; g < blocks[i].end; ++g) owner[static_cast<std::size_t>(g)] = i;
-  std::vector<Counted> all(needs.size());
-  for (std::size_t i = 0; i < needs.size(); ++i) {
-    auto const self = static_cast<std::int64_t>(i);
-    std::set<std::pair<std::int64_t, std::int64_t>> boxes;
-    std::set<std::int64_t> owners;
-    for (std::int64_t const g : needs[i]) {
-      auto const from = source_of(padding, g, n);
-      if (!from) continue;
-      std::int64_t const who = owner[static_cast<std::size_t>(*from)];
-      std::int64_t const piece = padding == Padding::circular ? (g - *from) / n : g < 0 ? -1 : g < n ? 0 : 1;
-      bool const begins = boxes.insert({who, piece}).second;
-      owners.insert(who);
-      // The cell that is repeated beyond the border travels once.
-      if (padding == Padding::replicate && piece != 0 && !begins) continue;
-      ++all[i].needed;
-      all[i].own += who == self ? 1 : 0;
-      ++all[static_cast<std::size_t>(who)].given;
-    }
-    all[i].boxes = static_cast<std::int64_t>(boxes.size());
-    all[i].own_boxes = std::count_if(boxes.begin(), boxes.end(), [&](auto const& box) { return box.first == self; });
-    all[i].owners = static_cast<std::int64_t>(owners.size());
-    all[i].own_owners = owners.contains(self) ? 1 : 0;
-  }
-  return all;
-}
-
-Cells range(std::int64_t begin, std::int64_t end) {
-  Cells cells;
-  for (std::int64_t g = begin; g < end; ++g) cells.push_back(g);
-  return cells;
-}
-
-/// What every block owns.
-Needs owned(Blocks const& blocks) {
-  Needs needs;
-  for (std::int64_t i = 0; i < blocks.parts(); ++i) needs.push_back(range(blocks[i].begin, blocks[i].end));
-  return needs;
-}
-
-/// Needs per axis, in the order of rank_order.
-using AllNeeds = std::array<Needs, axis_count>;
-Needs& along(AllNeeds& needs, AxisId axis) { return needs[static_cast<std::size_t>(axis)]; }
-
-AllNeeds owned(Partition const& partition) {
-  AllNeeds needs;
-  for (AxisId axis : rank_order) along(needs, axis) = owned(partition.blocks(axis));
-  return needs;
-}
-
-/// An exchange, as it is counted.
-struct Flow {
-  std::array<std::vector<Counted>, axis_count> axes;
-
-  Volume all() const {
-    std::int64_t const own = product(&Counted::own), own_boxes = product(&Counted::own_boxes),
-                       own_owners = product(&Counted::own_owners);
-    return {product(&Counted::needed) - own, product(&Counted::boxes) - own_boxes,
-            product(&Counted::owners) - own_owners};
-  }
-  /// What one rank receives, and what it receives when the exchange runs backwards.
-  std::int64_t received(Coordinates const& at) const {
-    return product(at, &Counted::needed) - product(at, &Counted::own);
-  }
-  std::int64_t received_back(Coordinates const& at) const {
-    return product(at, &Counted::given) - product(at, &Counted::own);
-  }
-
- private:
-  std::int64_t product(std::int64_t Counted::*what) const {
-    std::int64_t all = 1;
-    for (auto const& blocks : axes) {
-      std::int64_t sum = 0;
-      for (Counted const& block : blocks) sum += block.*what;
-      all *= sum;
-    }
-    return all;
-  }
-  std::int64_t product(Coordinates const& at, std::int64_t Counted::*what) const {
-    std::int64_t all = 1;
-    for (std::size_t a = 0; a < axes.size(); ++a) all *= axes[a][static_cast<std::size_t>(at.at[a])].*what;
-    return all;
-  }
-};
-
-Flow expected(Partition const& has, AllNeeds const& needs, Padding padding) {
-  Flow flow;
-  for (AxisId axis : rank_order) {
-    auto const a = static_cast<std::size_t>(axis);
-    flow.axes[a] = count(has.blocks(axis), needs[a], padding);
-  }
-  return flow;
-}
-
-/// The hull of the cells that outputs [b, e) of a window read, tap by tap.
-Cells reads(Window const& w, Cells const& outputs) {
-  if (outputs.empty()) return {};
-  std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = std::numeric_limits<std::int64_t>::min();
-  for (std::int64_t const o : outputs)
-    for (std::int64_t j = 0; j < w.kernel; ++j) {
-      std::int64_t const g = o * w.stride - w.low + w.dilation * j;
-      least = smaller(least, g);
-      most = larger(most, g);
-    }
-  return range(least, most + 1);
-}
-
-/// Those of m outputs whose windows, as far as they span, meet the cells.
-Cells readers(Window const& w, Cells const& cells, std::int64_t m) {
-  Cells found;
-  for (std::int64_t o = 0; o < m && !cells.empty(); ++o) {
-    std::int64_t const first = o * w.stride - w.low;
-    if (first <= cells.back() && cells.front() < first + w.dilation * (w.kernel - 1) + 1) found.push_back(o);
-  }
-  return found;
-}
-
-Cells hull_of(Cells const& a, Cells const& b) {
-  if (a.empty() || b.empty()) return a.empty() ? b : a;
-  return range(smaller(a.front(), b.front()), larger(a.back(), b.back()) + 1);
-}
 
 /// What a layer moves, over all ranks, by plan: inputs forward, partial outputs forward, errors backward. What is
 /// folded back is what came.
@@ -275,47 +122,10 @@ Moved expected(MixingCase const& c, Partition const& out, ChannelRoles const& ro
   }
   along(x, AxisId::channel) = from;
   along(y, AxisId::channel) = along(dy, AxisId::channel) = to;
-  moved.x = expected(c.input, x, c.padding);
-  moved.y = expected(out, y, Padding::zeros);
-  moved.dy = expected(out, dy, Padding::zeros);
+  moved.x = flow(c.input, x, c.padding);
+  moved.y = flow(out, y, Padding::zeros);
+  moved.dy = flow(out, dy, Padding::zeros);
   return moved;
-}
-
-/// A sum over the plans of all ranks.
-struct Tally {
-  Volume received, sent;
-  void add(ExchangePlan const& plan) {
-    auto const boxes = [&](std::vector<Transfer> const& list) {
-      return std::count_if(list.begin(), list.end(), [&](Transfer const& t) { return t.peer != plan.rank; });
-    };
-    received.cells += plan.received_cells();
-    received.boxes += boxes(plan.receives);
-    received.messages += plan.messages_received();
-    sent.cells += plan.sent_cells();
-    sent.boxes += boxes(plan.sends);
-    sent.messages += plan.messages_sent();
-  }
-  void expect_equal(std::string const& what, Volume const& volume) const {
-    expect(received == volume,
-           tessera::detail::text(what, ": received are ", received.text(), ", expected ", volume.text()));
-    expect(sent == volume, tessera::detail::text(what, ": sent are ", sent.text(), ", expected ", volume.text()));
-  }
-};
-
-/// Any number of ranks up to 512, small ones as likely as large ones.
-std::int64_t draw_ranks() {
-  std::int64_t const most = std::int64_t{1} << draw(0, 9, "ranks, at most 2^");
-  return draw((most + 1) / 2, most, "ranks");
-}
-
-/// Extents that leave blocks with several cells along the axes that are cut.
-Shape draw_large_shape(Counts const& counts, std::int64_t space) {
-  Shape shape = draw_shape(counts, space);
-  std::int64_t* const extents[] = {&shape.depth, &shape.height, &shape.width};
-  for (std::size_t i = static_cast<std::size_t>(3 - space); i < 3; ++i)
-    if (draw(0, 1, "a longer axis") == 1)
-      *extents[i] += counts[space_in_order[i]] * draw(0, 3, "more cells for each block");
-  return shape;
 }
 
 void check_plans(MixingCase const& c, auto const& op) {
@@ -376,41 +186,6 @@ TEST_CASE("plans of layers that mix channels move what the formulas say, on up t
   });
 }
 
-TEST_CASE("plans of pools move what the formulas say, on up to 512 ranks") {
-  if (world_ranks().size() > 1) return;
-  property("volume of pools", [] {
-    std::int64_t const space = draw(1, 3, "spatial axes");
-    Counts const counts = draw_counts(draw_ranks(), space, ChannelCuts::yes);
-    MixingCase c;
-    Shape const shape = draw_large_shape(counts, space);
-    for (std::size_t i = static_cast<std::size_t>(3 - space); i < 3; ++i) {
-      draw_window(c, i, shape[space_in_order[i]]);
-      Window& w = c.windows[i];
-      w.dilation = 1;
-      w.low = w.high = smaller(larger(w.low, 0), w.kernel / 2);
-      while (w.outputs(shape[space_in_order[i]]) < 1) --w.kernel, w.low = w.high = smaller(w.low, w.kernel / 2);
-    }
-    Partition const input = draw_partition(shape, counts);
-    Windows const windows{{c.windows[0], c.windows[1], c.windows[2]}};
-    Tally x, dy;
-    Partition out;
-    for (std::int64_t rank = 0; rank < counts.product(); ++rank) {
-      WindowBinding const binding(static_cast<int>(rank), reaches_of(windows, Border::clipped, shape), false, 0);
-      out = binding.output(input);
-      x.add(binding.input_plan(input, Placement::around_owned));
-      dy.add(binding.error_plan(input, Placement::elsewhere));
-    }
-    AllNeeds x_needs = owned(out), dy_needs = owned(input);
-    for (std::size_t i = 0; i < 3; ++i) {
-      AxisId const axis = space_in_order[i];
-      for (Cells& cells : along(x_needs, axis)) cells = reads(c.windows[i], cells);
-      for (Cells& cells : along(dy_needs, axis)) cells = readers(c.windows[i], cells, out.shape()[axis]);
-    }
-    x.expect_equal("x", expected(input, x_needs, Padding::zeros).all());
-    dy.expect_equal("dy", expected(out, dy_needs, Padding::zeros).all());
-  });
-}
-
 TEST_CASE("cut channels: what moves is own space times channels that are read or made but not owned") {
   // 4 blocks of 12 inputs and 8 outputs: each owns 3 and 2. Of x all but its own 3 come to each block, of y what 4
   // blocks made of all but their own 2 goes; weights in 2 x 2: blocks read 6 (own ones twice) and make 4, their own 2
@@ -467,17 +242,34 @@ TEST_CASE("what layers say of their messages adds up to the formulas") {
               backward += moved.x.received_back(at);
               all_backward += moved.x.all().cells;
             }
-          } else {  // every block with cells makes parts of all outputs of its samples
-            AllNeeds makes = owned(out);
-            for (AxisId axis : {AxisId::depth, AxisId::height, AxisId::width, AxisId::channel}) {
-              Needs const cells = owned(c.input.blocks(axis));
-              for (std::size_t i = 0; i < cells.size(); ++i)
-                along(makes, axis)[i] = cells[i].empty() ? Cells{} : range(0, out.shape()[axis]);
+          } else {
+            Grid const& grid = ranks.grid();
+            std::int64_t const sharing = grid.size() / counts.sample, outputs = out.shape().channel;
+            auto const makes = [&](std::int64_t rank) {
+              Box const cells = c.input.owned(rank);
+              return !cells.axis[1].empty() && !cells.axis[2].empty() && !cells.axis[3].empty() &&
+                     !cells.axis[4].empty();
+            };
+            for (std::int64_t rank = 0; rank < grid.size(); ++rank) {
+              // Who has cells makes parts of all outputs; rank i of those that share samples sums the i-th part.
+              std::int64_t const first = rank / sharing * sharing, samples = c.input.owned(rank).axis[0].size();
+              std::int64_t makers = 0;
+              for (std::int64_t other = first; other < first + sharing; ++other)
+                makers += makes(other) && other != rank ? 1 : 0;
+              Interval const share = Blocks(outputs, sharing)[rank - first];
+              Box const mine = out.owned(rank);
+              bool const owns = !mine.axis[1].empty() && !mine.axis[2].empty() && !mine.axis[3].empty();
+              Interval const own = owns ? mine.axis[4] : Interval{};
+              std::int64_t const both = intersect(own, share).size();
+              std::int64_t const comes = samples * (makers * share.size() + own.size() - both);
+              std::int64_t const returns = samples * (share.size() - both + (makes(rank) ? outputs - share.size() : 0));
+              all_forward += comes;
+              all_backward += returns;
+              if (rank == ranks.rank()) {
+                forward = comes;
+                backward = returns;
+              }
             }
-            Flow const partial = expected(out, makes, Padding::zeros);
-            forward = partial.received_back(at);
-            backward = partial.received(at);
-            all_forward = all_backward = partial.all().cells;
           }
           auto const text = [&](std::int64_t a, std::int64_t b, std::int64_t x, std::int64_t y) {
             return tessera::detail::text(a, " and ", b, " cells are said to move, expected ", x, " and ", y, "\n  in ",

@@ -11,12 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "support/distributed_property.hpp"
 #include "support/layer_cases.hpp"
 #include "support/layer_harness.hpp"
+#include "support/volume.hpp"
 #include "tessera/layer/activation.hpp"
 #include "tessera/layer/conv.hpp"
 #include "tessera/layer/dense.hpp"
 #include "tessera/layer/flat_dense.hpp"
+#include "tessera/layer/global_pool.hpp"
 #include "tessera/layer/pool.hpp"
 #include "tessera/layer/redistribute.hpp"
 #include "tessera/layer/transposed_conv.hpp"
@@ -310,4 +313,71 @@ TEST_CASE("branches: what a summary says of them") {
   CHECK(layers[5].halo_cells_back == (world.rank() == 0 ? 5 : 0));
   CHECK(layers[4].held_cells == (world.rank() == 0 ? 5 : 0) + 5);  // the gate, and the copy that arrives
   CHECK(layers[7].held_cells == 0);                                // writes straight to the sum
+}
+
+TEST_CASE("what joined branches say of their messages adds up to the formulas") {
+  auto const world = world_ranks();
+  Coverage coverage("described volumes of branches", world.size());
+  distributed_property(
+      "described volume of branches",
+      [&] {
+        std::int64_t const space = draw(1, 3, "spatial axes");
+        Counts const counts = draw_counts(world.size(), space, ChannelCuts::yes);
+        Shape const in = draw_shape(counts, space);
+        Partition const input = draw_partition(in, counts).with_samples(in.sample);  // as a model has them
+        auto const join = static_cast<Join>(draw(0, 2, "join (concat, sum, product)"));
+        std::int64_t const some = draw(1, 5, "channels of the second branch"),
+                           more = draw(1, 5, "channels of the third branch");
+        RankGrid<AnySplit> const ranks(world, counts);
+        auto const net_of = [&](auto const& joins) {  // behind a layer that learns, so that errors are wanted
+          return sequential<double, Host>(ranks, input, conv3d<1>(in.channel), joins);
+        };
+        auto const net =
+            join == Join::concat ? net_of(concat(branch(), branch(conv3d<1>(some)), branch(conv3d<1>(more))))
+            : join == Join::sum  ? net_of(add(branch(), branch(conv3d<1>(in.channel))))
+                                 : net_of(multiply(branch(conv3d<1>(in.channel)), branch(global_avg_pool())));
+        std::vector<Shape> shapes{in};
+        if (join == Join::concat) {
+          shapes.push_back(in.with_channels(some));
+          shapes.push_back(in.with_channels(more));
+        } else if (join == Join::sum) {
+          shapes.push_back(in);
+        } else {
+          shapes.push_back({in.sample, 1, 1, 1, in.channel});
+        }
+        Shape joined = in;
+        if (join == Join::concat) joined.channel += some + more;
+        Partition const whole = input.scaled_to(joined);
+        std::int64_t there = 0, back = 0, first = 0;
+        for (Shape const& shape : shapes) {
+          Partition const has = input.scaled_to(shape);
+          AllNeeds needs = owned(whole);
+          for (AxisId axis : space_in_order)
+            for (Cells& cells : along(needs, axis))
+              if (shape[axis] == 1 && !cells.empty()) cells = {0};
+          for (Cells& cells : along(needs, AxisId::channel)) {
+            Cells own;
+            for (std::int64_t const c : cells)
+              if (first <= c && c < first + shape.channel) own.push_back(c - first);
+            cells = own;
+          }
+          if (join == Join::concat) first += shape.channel;
+          Flow const moved = flow(has, needs, Padding::zeros);
+          there += moved.received(ranks.coordinates());
+          back += moved.received_back(ranks.coordinates());
+        }
+        coverage.begin_case();
+        coverage.count_decomposition(input, whole);
+        coverage.count("channels cut", cuts_channels(input), world.size() > 1);
+        coverage.count("something moves", ranks.world().all_reduce(there, Reduce::max) > 0, world.size() > 1);
+        LayerInfo const info = net.describe(in.sample).back();
+        together([&] {
+          expect(info.halo_cells == there && info.halo_cells_back == back,
+                 tessera::detail::text(info.what, ": ", info.halo_cells, " and ", info.halo_cells_back,
+                                       " cells are said to move, expected ", there, " and ", back, "\n  in ",
+                                       text(input), " and ", some, " and ", more, " channels"));
+        });
+      },
+      MPI_COMM_WORLD);
+  coverage.report(world.rank());
 }

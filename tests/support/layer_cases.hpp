@@ -80,14 +80,15 @@ inline Partition draw_partition(Shape const& shape, Counts const& counts) {
   return Partition(Grid(counts), std::move(blocks));
 }
 
-/// A shape whose last `space` spatial axes are in use: 1 to 12 cells each, fewer in 3-D, 1 to 5 samples and 1 to 9
-/// channels; three times in four at least as many cells along a split axis as it has blocks.
+/// A shape whose last `space` spatial axes are in use: one in four of 1 to 20 cells, the others of 1 to 12, in 3-D 1 to
+/// 7; 1 to 5 samples and 1 to 9 channels; three times in four at least as many cells along a split axis as it has
+/// blocks.
 inline Shape draw_shape(Counts const& counts, std::int64_t space) {
   bool const one_each = draw(0, 3, "a cell for every block (1-3)") > 0;
   std::int64_t extent[3] = {1, 1, 1};
   auto const enough = [&](std::int64_t n, AxisId axis) { return one_each && n < counts[axis] ? counts[axis] : n; };
   for (std::int64_t i = 3 - space; i < 3; ++i)
-    extent[i] = enough(draw(1, space < 3 || draw_one_in(4, "a long axis") ? 12 : 7, "extent"),
+    extent[i] = enough(draw(1, draw_one_in(4, "a long axis") ? 20 : space < 3 ? 12 : 7, "extent"),
                        space_in_order[static_cast<std::size_t>(i)]);
   return {enough(draw(1, 5, "samples"), AxisId::sample), extent[0], extent[1], extent[2],
           enough(draw(1, 9, "channels"), AxisId::channel)};

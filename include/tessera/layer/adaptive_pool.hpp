@@ -54,21 +54,21 @@ struct AdaptiveAveragePoolSpec {
   int rank;
   std::array<std::int64_t, 3> outputs;  ///< along the last `rank` spatial axes; the others stay as they are
 
-  op::AdaptiveGeometry geometry(Shape const& input) const {
+  op::AdaptiveGeometry geometry(Shape const& input, std::string const& who) const {
     op::AdaptiveGeometry geometry;
     for (int i = 0; i < 3; ++i) {
       AxisId const axis = spatial_axes[static_cast<std::size_t>(i)];
       geometry.extent[i] = input[axis];
       geometry.outputs[i] = i < 3 - rank ? input[axis] : outputs[static_cast<std::size_t>(i - (3 - rank))];
-      require(geometry.outputs[i] >= 1, "adaptive_avg_pool", "the number of outputs must be at least 1, but along ",
-              name(axis), " it is ", geometry.outputs[i]);
+      require(geometry.outputs[i] >= 1, who, "the number of outputs must be at least 1, but along ", name(axis),
+              " it is ", geometry.outputs[i]);
     }
     return geometry;
   }
 
   template <class T, class Space, PartitionPolicy Policy>
   std::unique_ptr<Layer<T, Space>> bind(RankGrid<Policy> const& ranks, Shape const& input, std::string name) const {
-    op::AdaptiveGeometry const g = geometry(input);
+    op::AdaptiveGeometry const g = geometry(input, name);
     if (g.outputs[0] * g.outputs[1] * g.outputs[2] == 1)  // one rank would gather all cells
       return std::make_unique<GlobalAveragePool<T, Space>>(ranks, std::move(name));
     using Op = AdaptiveAveragePoolOp<T, Space>;

@@ -34,9 +34,8 @@ struct ConvSpec {
   void set(Padding mode) { padding = mode; }
   void set(Stationary kept) { stationary = kept; }
   template <class Option>
-  void set(Option const& option) {
-    windows.set(option);
-  }
+  requires detail::TakesOption<WindowSpec, Option>
+  void set(Option const& option) { windows.set(option); }
 
   template <class T, class Space>
   auto op(Shape const& input) const;
@@ -145,24 +144,6 @@ template <class T, class Space>
 auto ConvSpec::op(Shape const& input) const {
   return ConvOp<T, Space>(*this, input);
 }
-
-namespace detail {
-
-template <class Spec, class... Options>
-Spec with_options(Spec spec, Options const&... options) {
-  (spec.set(options), ...);
-  return spec;
-}
-
-template <int Rank, std::int64_t Kernel>
-WindowSpec window_spec() {
-  static_assert(Kernel >= 1, "tessera: a kernel extent must be at least 1");
-  WindowSpec spec(Rank);
-  spec.set(kernel(Kernel));
-  return spec;
-}
-
-}  // namespace detail
 
 /// A convolution (cross-correlation): y[o, co] = bias[co] + sum over taps j and the channels ci of co's group of
 /// w[co, ci, j] x[o * stride - low + dilation * j, ci]; beyond the border x is what the padding mode says.

@@ -110,9 +110,7 @@ struct DenseSpec {
 /// Moves: nothing, unless channels are cut: then input channels or partial outputs (see ChannelRoles).
 template <class... Options>
 DenseSpec dense(std::int64_t outputs, Options const&... options) {
-  DenseSpec spec{outputs};
-  (spec.set(options), ...);
-  return spec;
+  return detail::with_options(DenseSpec{outputs}, options...);
 }
 
 }  // namespace tessera

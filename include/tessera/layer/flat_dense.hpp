@@ -22,20 +22,20 @@
 namespace tessera {
 
 /// A dense layer on all cells of a sample, wherever they lie: each rank multiplies the cells that it owns with their
-/// columns of the weights, and partial outputs are summed at their owners.
+/// columns of the weights. The ranks that share a sample sum the partial outputs, each of them a share (a
+/// reduce-scatter), and the shares go to the owners of the outputs.
 ///
-/// Moves: forward partial outputs, backward their errors: `outputs` numbers per sample and rank; never cells of the
-/// input.
+/// Moves: forward partial outputs, backward their errors: of `outputs` numbers per sample each rank sends all but its
+/// share and receives its share from every other, and the owners receive what they own; never cells of the input.
 template <class T, class Space>
 class FlatDense : public Layer<T, Space> {
  public:
   FlatDense(Ranks const& ranks, Partition const& input, DenseSpec const& spec, std::string name)
-      : ranks_(ranks), outputs_(spec.outputs), name_(std::move(name)), exchange_(ranks) {
+      : ranks_(ranks), outputs_(spec.outputs), name_(std::move(name)), sums_(ranks), gather_(ranks) {
     require(outputs_ >= 1, name_, "the number of outputs must be at least 1, it is ", outputs_);
     Shape const in = input.shape();
-    Box const own = input.owned(ranks.rank()), out = output(input).owned(ranks.rank());
-    bool const owns_outputs = !out.axis[1].empty() && !out.axis[2].empty() && !out.axis[3].empty();
-    own_outputs_ = owns_outputs ? out.axis[4] : Interval{};
+    Box const own = input.owned(ranks.rank());
+    share_ = shares(input).owned(ranks.rank()).axis[4];
     cells_ = own.axis[1].size() * own.axis[2].size() * own.axis[3].size() * own.axis[4].size();
     std::int64_t const inputs = in.channel * in.depth * in.height * in.width;
     Communicator<Mpi> const& replicas = ranks.group({AxisId::sample});
@@ -49,7 +49,7 @@ class FlatDense : public Layer<T, Space> {
                              replicas);
     if (spec.bias)
       parameters_.emplace_back(name_ + ".bias", ParameterSpec{"bias", {outputs_}, {0}, Initial::value(spec.bias_start)},
-                               std::vector<Interval>{own_outputs_}, replicas);
+                               std::vector<Interval>{share_}, replicas);
   }
 
   Partition output(Partition const& input) const override {
@@ -58,35 +58,43 @@ class FlatDense : public Layer<T, Space> {
 
   void allocate(Partition const& input) override {
     plans_.clear();
-    partial_.grow(plan(input).needs.volume());
+    partial_.grow(plans(input).sums.needs.volume());
+    share_of_batch(plans(input));
   }
 
   void forward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const& y) override {
-    ExchangePlan const& sums = plan(x.partition());
-    Tile<T> const partial = dense_tile(partial_.data(), sums.needs);
-    if (!sums.needs.empty())
+    Plans const& p = plans(x.partition());
+    Tile<T> const partial = dense_tile(partial_.data(), p.sums.needs);
+    if (!p.sums.needs.empty())
       op::conv_forward(space_, geometry(), op::with_samples_along_width(gathered(x).as_const()), weight(), nullptr,
-                       op::with_samples_along_width(partial), op::with_samples_along_width(sums.needs), workspace_,
+                       op::with_samples_along_width(partial), op::with_samples_along_width(p.sums.needs), workspace_,
                        PollPass{pass});
-    exchange_.start_add(sums, partial);
-    op::fill_bias(space_, y.tile(), y.owned(), bias(), own_outputs_.begin);
-    exchange_.finish_add(y.tile());
+    Shard<T, Space> const& shared = share_of_batch(p);
+    sums_.start_add(p.sums, partial);
+    op::fill_bias(space_, shared.tile(), shared.owned(), bias(), share_.begin);
+    sums_.finish_add(shared.tile());
+    gather_.start(p.gather, shared.tile());
+    gather_.finish(y.tile());
   }
 
   void backward(Pass const& pass, Shard<T, Space> const& x, Shard<T, Space> const&, Shard<T, Space> const& dy,
                 Shard<T, Space> const* dx, Accumulate accumulate) override {
     bool const learns = parameters_[0].trainable();
     if (!learns && dx == nullptr) return;
-    ExchangePlan const& sums = plan(x.partition());
-    Tile<T> const error = dense_tile(partial_.data(), sums.needs);
-    exchange_.start(sums, dy.tile());
-    if (learns && parameters_.size() > 1) bias_gradient_(space_, dy, parameters_[1].gradient());
-    exchange_.finish(error);
-    if (sums.needs.empty()) return;
+    Plans const& p = plans(x.partition());
+    Shard<T, Space> const& shared = share_of_batch(p);
+    gather_.start_add(p.gather, dy.tile());
+    fill(space_, shared.tile(), shared.owned(), T(0));
+    gather_.finish_add(shared.tile());
+    Tile<T> const error = dense_tile(partial_.data(), p.sums.needs);
+    sums_.start(p.sums, shared.tile());
+    if (learns && parameters_.size() > 1) bias_gradient_(space_, shared, parameters_[1].gradient());
+    sums_.finish(error);
+    if (p.sums.needs.empty()) return;
     Flat const flat = gathered(x);
     if (learns)
       op::conv_backward_filter(space_, geometry(), op::with_samples_along_width(flat.as_const()),
-                               op::with_samples_along_width(error), op::with_samples_along_width(sums.needs),
+                               op::with_samples_along_width(error), op::with_samples_along_width(p.sums.needs),
                                parameters_[0].gradient(), nullptr, workspace_, PollPass{pass});
     if (dx == nullptr) return;
     bool const in_place = lies_flat(*dx);
@@ -108,12 +116,12 @@ class FlatDense : public Layer<T, Space> {
   }
 
   void describe(Partition const& input, bool needs_dx, std::vector<LayerInfo>& out) const override {
-    ExchangePlan const sums = make(input);
+    Plans const p = make(input);
     LayerInfo info{name_,   "dense, flattened, " + std::to_string(outputs_) + " outputs", output(input), 0, 0, 0, 0.0,
                    needs_dx};
     for (auto const& parameter : parameters_) info.parameters += parameter.whole_count();
-    info.halo_cells = sums.sent_cells();
-    if (needs_dx || parameters_[0].trainable()) info.halo_cells_back = sums.received_cells();
+    info.halo_cells = p.sums.sent_cells() + p.gather.received_cells();
+    if (needs_dx || parameters_[0].trainable()) info.halo_cells_back = p.gather.sent_cells() + p.sums.received_cells();
     info.flops = 2.0 * static_cast<double>(input.shape().volume()) * static_cast<double>(outputs_);
     out.push_back(std::move(info));
   }
@@ -144,8 +152,25 @@ class FlatDense : public Layer<T, Space> {
     return {x_flat_.data(), box};
   }
 
-  /// Every rank with cells makes parts of all outputs of its samples.
-  ExchangePlan make(Partition const& input) const {
+  struct Plans {
+    Partition shares;
+    ExchangePlan sums;    ///< backwards: from whoever has cells of a sample, all outputs of it to the shares
+    ExchangePlan gather;  ///< from the shares to the owners
+  };
+
+  /// Who sums what: the outputs in equal parts over all ranks that share samples, wherever these cut the input.
+  Partition shares(Partition const& input) const {
+    Counts const& counts = input.grid().counts();
+    Counts const shared{.sample = counts.sample, .channel = counts.product() / counts.sample};
+    Blocks const one(1, 1);
+    return Partition(Grid(shared), {input.blocks(AxisId::sample), one, one, one, Blocks(outputs_, shared.channel)});
+  }
+  Shard<T, Space> const& share_of_batch(Plans const& p) {
+    shared_.reform(p.shares, ranks_.rank());
+    return shared_;
+  }
+
+  Plans make(Partition const& input) const {
     Partition const out = output(input);
     Region makes(out);
     for (AxisId axis : {AxisId::depth, AxisId::height, AxisId::width, AxisId::channel}) {
@@ -155,9 +180,12 @@ class FlatDense : public Layer<T, Space> {
         all.push_back(blocks[i].empty() ? Interval{} : Interval{0, out.shape()[axis]});
       makes.set(axis, std::move(all));
     }
-    return make_plan(out, makes, ranks_.rank());
+    Plans p{shares(input), {}, {}};
+    p.sums = make_plan(p.shares, makes, ranks_.rank());
+    p.gather = make_plan(p.shares, Region(out), ranks_.rank());
+    return p;
   }
-  ExchangePlan const& plan(Partition const& input) {
+  Plans const& plans(Partition const& input) {
     auto const [place, is_new] = plans_.try_emplace(input.shape().sample);
     if (is_new) place->second = make(input);
     return place->second;
@@ -166,13 +194,14 @@ class FlatDense : public Layer<T, Space> {
   Ranks ranks_;
   std::int64_t outputs_;
   std::string name_;
-  Exchange<T, Space> exchange_;
-  Interval own_outputs_;
+  Exchange<T, Space> sums_, gather_;
+  Interval share_;          ///< the outputs that the rank sums
   std::int64_t cells_ = 0;  ///< of one sample, that the rank owns
   Space space_;
   std::vector<Parameter<T, Space>> parameters_;
-  std::map<std::int64_t, ExchangePlan> plans_;
+  std::map<std::int64_t, Plans> plans_;
   Storage<T, Space> x_flat_, dx_flat_, partial_;
+  Shard<T, Space> shared_;
   BiasGradient<T, Space> bias_gradient_;
   op::Workspace<T> workspace_;
 };
@@ -197,8 +226,8 @@ struct FlatDenseSpec {
 /// Options: no_bias, bias(start).
 /// Shape: (N, D, H, W, C) -> (N, 1, 1, 1, outputs); weights (outputs, C, D, H, W), in the order of PyTorch's (outputs,
 ///   C D H W).
-/// Moves: partial outputs. The outputs belong to the ranks that own the first position in space; redistribute after it
-///   to share what follows.
+/// Moves: partial outputs, which all ranks of a sample help to sum. The outputs then belong to the ranks that own the
+///   first position in space; redistribute after it to share what follows.
 template <class... Options>
 FlatDenseSpec dense(std::int64_t outputs, Flattened, Options const&... options) {
   static_assert(!(false || ... || std::is_same_v<Options, Stationary>),

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "tessera/layer/conv.hpp"
 #include "tessera/layer/window_layer.hpp"
 #include "tessera/layer/window_spec.hpp"
 #include "tessera/op/pool.hpp"
@@ -35,9 +34,8 @@ struct PoolWindows {
 
   void set(CeilMode) { ceil = true; }
   template <class Option>
-  void set(Option const& option) {
-    windows.set(option);
-  }
+  requires detail::TakesOption<WindowSpec, Option>
+  void set(Option const& option) { windows.set(option); }
   std::string text() const { return windows.text() + (ceil ? " ceil" : ""); }
 };
 
@@ -45,7 +43,7 @@ namespace detail {
 
 /// How many outputs a pool makes of n cells. A window that begins beyond the cells and their padding before them does
 /// not count in ceil mode either.
-inline std::int64_t pool_outputs(Window const& window, std::int64_t n, bool ceil, char const* who,
+inline std::int64_t pool_outputs(Window const& window, std::int64_t n, bool ceil, std::string const& who,
                                  std::string_view axis) {
   if (!ceil) return checked_outputs(window, n, who, axis);
   std::int64_t m = ceil_div(n + window.low + window.high - window.span(), window.stride) + 1;
@@ -57,7 +55,7 @@ inline std::int64_t pool_outputs(Window const& window, std::int64_t n, bool ceil
 }
 
 /// Every output must read a cell; with dilation, all taps of a window may miss the input.
-inline void check_taps(op::PoolGeometry const& geometry, int i, char const* who, std::string_view axis) {
+inline void check_taps(op::PoolGeometry const& geometry, int i, std::string const& who, std::string_view axis) {
   Window const& w = geometry.windows.axis[i];
   if (w.dilation == 1) return;  // padding of at most half the kernel leaves a tap within
   for (std::int64_t o = 0; o < geometry.outputs[i]; ++o)
@@ -66,7 +64,8 @@ inline void check_taps(op::PoolGeometry const& geometry, int i, char const* who,
             w.dilation, ", padding ", w.low, " and ", w.high, "; use less dilation or less padding");
 }
 
-inline op::PoolGeometry pool_geometry(char const* who, PoolWindows const& spec, Shape const& input, bool may_dilate) {
+inline op::PoolGeometry pool_geometry(std::string const& who, PoolWindows const& spec, Shape const& input,
+                                      bool may_dilate) {
   op::PoolGeometry geometry;
   geometry.windows = spec.windows.on(input);
   for (int i = 0; i < 3; ++i) {
@@ -101,9 +100,10 @@ inline Reaches pool_reaches(op::PoolGeometry const& geometry) {
 template <class T, class Space>
 class AveragePoolOp {
  public:
-  AveragePoolOp(PoolWindows const& windows, bool count_padding, std::int64_t divisor, Shape const& input)
-      : text_(windows.text()), geometry_(detail::pool_geometry("avg_pool", windows, input, false)) {
-    require(divisor >= 0, "avg_pool", "the divisor must be at least 1, it is ", divisor);
+  AveragePoolOp(std::string const& name, PoolWindows const& windows, bool count_padding, std::int64_t divisor,
+                Shape const& input)
+      : text_(windows.text()), geometry_(detail::pool_geometry(name, windows, input, false)) {
+    require(divisor >= 0, name, "the divisor must be at least 1, it is ", divisor);
     geometry_.count_padding = count_padding;
     geometry_.fixed_divisor = divisor;
   }
@@ -129,8 +129,8 @@ class MaxPoolOp {
  public:
   static constexpr bool keeps_notes = true;
 
-  MaxPoolOp(PoolWindows const& windows, Shape const& input)
-      : text_(windows.text()), geometry_(detail::pool_geometry("max_pool", windows, input, true)) {}
+  MaxPoolOp(std::string const& name, PoolWindows const& windows, Shape const& input)
+      : text_(windows.text()), geometry_(detail::pool_geometry(name, windows, input, true)) {}
 
   Reaches reaches(Shape const&) const { return detail::pool_reaches(geometry_); }
   void forward(ForwardPass<T, Space> const& p) const {
@@ -160,12 +160,11 @@ struct AveragePoolSpec {
     divisor = option.value;
   }
   template <class Option>
-  void set(Option const& option) {
-    pool.set(option);
-  }
+  requires detail::TakesOption<PoolWindows, Option>
+  void set(Option const& option) { pool.set(option); }
   template <class T, class Space>
-  AveragePoolOp<T, Space> op(Shape const& input) const {
-    return AveragePoolOp<T, Space>(pool, count_padding, divisor, input);
+  AveragePoolOp<T, Space> op(Shape const& input, std::string const& name) const {
+    return AveragePoolOp<T, Space>(name, pool, count_padding, divisor, input);
   }
 };
 
@@ -174,12 +173,11 @@ struct MaxPoolSpec {
   PoolWindows pool;
 
   template <class Option>
-  void set(Option const& option) {
-    pool.set(option);
-  }
+  requires detail::TakesOption<PoolWindows, Option>
+  void set(Option const& option) { pool.set(option); }
   template <class T, class Space>
-  MaxPoolOp<T, Space> op(Shape const& input) const {
-    return MaxPoolOp<T, Space>(pool, input);
+  MaxPoolOp<T, Space> op(Shape const& input, std::string const& name) const {
+    return MaxPoolOp<T, Space>(name, pool, input);
   }
 };
 

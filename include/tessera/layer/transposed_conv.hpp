@@ -33,9 +33,8 @@ struct TransposedConvSpec {
       output_padding[static_cast<std::size_t>(3 - rank + i)] = cells.along(i, rank, "output_padding");
   }
   template <class Option>
-  void set(Option const& option) {
-    windows.set(option);
-  }
+  requires detail::TakesOption<WindowSpec, Option>
+  void set(Option const& option) { windows.set(option); }
 
   template <class T, class Space>
   auto op(Shape const& input) const;

@@ -74,7 +74,7 @@ struct UpsampleExtents {
   detail::AxisOption<detail::SizeName> size;
   detail::AxisOption<detail::ScaleName> scale;
 
-  op::ResampleGeometry geometry(char const* who, op::Resample rule, Shape const& input) const {
+  op::ResampleGeometry geometry(std::string const& who, op::Resample rule, Shape const& input) const {
     require((size.given > 0) != (scale.given > 0), who, "needs either size or scale, and not both");
     op::ResampleGeometry geometry;
     for (int i = 0; i < 3; ++i) {
@@ -101,9 +101,9 @@ struct NearestUpsampleSpec {
   void set(NearestExact) { rule = op::Resample::nearest_exact; }
 
   template <class T, class Space>
-  ResampleOp<T, Space> op(Shape const& input) const {
+  ResampleOp<T, Space> op(Shape const& input, std::string const& name) const {
     return {rule == op::Resample::nearest ? "upsample nearest" : "upsample nearest exact",
-            extents.geometry(kind, rule, input)};
+            extents.geometry(name, rule, input)};
   }
 };
 
@@ -117,9 +117,9 @@ struct LinearUpsampleSpec {
   void set(AlignCorners) { rule = op::Resample::linear_aligned; }
 
   template <class T, class Space>
-  ResampleOp<T, Space> op(Shape const& input) const {
+  ResampleOp<T, Space> op(Shape const& input, std::string const& name) const {
     return {rule == op::Resample::linear ? "upsample linear" : "upsample linear, corners aligned",
-            extents.geometry(kind, rule, input)};
+            extents.geometry(name, rule, input)};
   }
 };
 
@@ -127,9 +127,7 @@ namespace detail {
 
 template <class Spec, class... Options>
 Spec upsample_spec(int rank, Options const&... options) {
-  Spec spec{{rank, {}, {}}};
-  (spec.set(options), ...);
-  return spec;
+  return with_options(Spec{{rank, {}, {}}}, options...);
 }
 
 }  // namespace detail

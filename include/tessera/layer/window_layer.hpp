@@ -220,7 +220,10 @@ class WindowLayer : public Layer<T, Space> {
       info.flops = op_.flops(input.shape(), info.output.shape());
     if constexpr (moves) {
       info.halo_cells = binding_.input_plan(input, Placement::around_owned).received_cells();
-      if (needs_dx) info.halo_cells_back = binding_.error_plan(input, Placement::around_owned).received_cells();
+      // Of errors and, at the same places, notes.
+      std::int64_t const read_back = keeps_notes ? 2 : 1;
+      if (needs_dx)
+        info.halo_cells_back = read_back * binding_.error_plan(input, Placement::around_owned).received_cells();
     }
     out.push_back(std::move(info));
   }

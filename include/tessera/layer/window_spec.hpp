@@ -54,6 +54,20 @@ struct PaddingLowName {};
 struct PaddingHighName {};
 struct OutputPaddingName {};
 
+template <class Spec, class Option>
+concept TakesOption = requires(Spec& spec, Option const& option) {
+  spec.set(option);
+};
+
+template <class Spec, class... Options>
+Spec with_options(Spec spec, Options const&... options) {
+  constexpr bool takes_all = (TakesOption<Spec, Options> && ...);
+  static_assert(takes_all,
+                "tessera: the layer does not take one of its options; docs/reference/layers lists those that it takes");
+  if constexpr (takes_all) (spec.set(options), ...);
+  return spec;
+}
+
 }  // namespace detail
 
 /// Extents of a kernel at run time: `conv3d(16, kernel(3, 3, 1))`.
@@ -180,5 +194,17 @@ class WindowSpec {
   bool padding_given_ = false;
   bool stride_given_ = false;
 };
+
+namespace detail {
+
+template <int Rank, std::int64_t Kernel>
+WindowSpec window_spec() {
+  static_assert(Kernel >= 1, "tessera: a kernel extent must be at least 1");
+  WindowSpec spec(Rank);
+  spec.set(kernel(Kernel));
+  return spec;
+}
+
+}  // namespace detail
 
 }  // namespace tessera

@@ -45,11 +45,23 @@ concept BindsParts = requires(Spec const& spec, RankGrid<Policy> const& ranks, P
   spec.template bind_parts<T, Space>(ranks, input, names);
 };
 
-/// A spec that makes a WindowOp.
+/// A spec that makes a WindowOp or a MixingOp, and may want the layer's name for its messages.
 template <class Spec, class T, class Space>
-concept MakesOp = requires(Spec const& spec, Shape const& input) {
+concept MakesNamedOp = requires(Spec const& spec, Shape const& input) {
+  spec.template op<T, Space>(input, std::string());
+};
+template <class Spec, class T, class Space>
+concept MakesOp = MakesNamedOp<Spec, T, Space> || requires(Spec const& spec, Shape const& input) {
   spec.template op<T, Space>(input);
 };
+
+template <class T, class Space, class Spec>
+auto make_op(Spec const& spec, Shape const& input, std::string const& name) {
+  if constexpr (MakesNamedOp<Spec, T, Space>)
+    return spec.template op<T, Space>(input, name);
+  else
+    return spec.template op<T, Space>(input);
+}
 
 template <class Spec>
 std::string kind_of(Spec const& spec) {
@@ -66,9 +78,9 @@ std::unique_ptr<Layer<T, Space>> bind_layer(RankGrid<Policy> const& ranks, Parti
   if constexpr (BindsParts<Spec, T, Space, Policy>) {
     return spec.template bind_parts<T, Space>(ranks, input, names);
   } else if constexpr (MakesOp<Spec, T, Space>) {
-    auto op = spec.template op<T, Space>(input.shape());
-    using Op = decltype(op);
     std::string const name = names.next(kind_of(spec));
+    auto op = make_op<T, Space>(spec, input.shape(), name);
+    using Op = decltype(op);
     if constexpr (MixingOp<Op, T, Space>)
       return std::make_unique<MixingLayer<T, Space, Op>>(ranks, input, std::move(op), name);
     else

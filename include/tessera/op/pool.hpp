@@ -53,8 +53,11 @@ struct PoolGeometry {
 };
 
 /// y = sum over a box of cells / divisor, cells in row-major order. A geometry has cells, divisor and readers per axis.
+/// Of windows with many cells the sum is taken in double, so that its error does not grow with them.
 template <class T, class Geometry>
 struct AveragePool {
+  static constexpr std::int64_t many = 128;
+
   Geometry geometry;
   Tile<T const> x;
   Tile<T> y;
@@ -66,6 +69,8 @@ struct AveragePool {
       count *= geometry.divisor(i, at[i + 1]);
     }
     T* sum = y.position(at[0], at[1], at[2], at[3]);
+    if (sizeof(T) < sizeof(double) && cells[0].size() * cells[1].size() * cells[2].size() > many)
+      return sum_in_double(at[0], cells, count, channels, sum);
     TESSERA_INDEPENDENT
     for (std::int64_t c = channels.begin; c < channels.end; ++c) sum[c] = T(0);
     for (std::int64_t d = cells[0].begin; d < cells[0].end; ++d)
@@ -78,6 +83,25 @@ struct AveragePool {
     T const scale = T(1) / static_cast<T>(count);
     TESSERA_INDEPENDENT
     for (std::int64_t c = channels.begin; c < channels.end; ++c) sum[c] *= scale;
+  }
+
+ private:
+  /// A few channels at a time.
+  TESSERA_HD void sum_in_double(std::int64_t sample, Interval const (&cells)[3], std::int64_t count, Interval channels,
+                                T* mean) const {
+    constexpr std::int64_t width = 16;
+    for (std::int64_t first = channels.begin; first < channels.end; first += width) {
+      std::int64_t const some = smaller(width, channels.end - first);
+      double sum[width] = {};
+      for (std::int64_t d = cells[0].begin; d < cells[0].end; ++d)
+        for (std::int64_t h = cells[1].begin; h < cells[1].end; ++h)
+          for (std::int64_t w = cells[2].begin; w < cells[2].end; ++w) {
+            T const* in = x.position(sample, d, h, w) + first;
+            TESSERA_INDEPENDENT
+            for (std::int64_t c = 0; c < some; ++c) sum[c] += static_cast<double>(in[c]);
+          }
+      for (std::int64_t c = 0; c < some; ++c) mean[first + c] = static_cast<T>(sum[c] / static_cast<double>(count));
+    }
   }
 };
 
