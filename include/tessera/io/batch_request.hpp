@@ -22,7 +22,6 @@ struct BatchRequest {
   std::function<Box(std::int64_t rank)> input, target;
 
   Box box(Part part, std::int64_t rank) const { return part == Part::input ? input(rank) : target(rank); }
-  bool asks_the_same(BatchRequest const& other) const { return samples == other.samples && epoch == other.epoch; }
 };
 
 /// A source that brings the cells of whole micro-batches to the ranks, and may be told which come next. After `fetch`,

@@ -19,6 +19,7 @@
 #include "tessera/comm/ranks.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/io/batch_request.hpp"
+#include "tessera/io/byte_exchange.hpp"
 #include "tessera/io/read_ahead.hpp"
 #include "tessera/io/stored.hpp"
 #include "tessera/io/stored_copy.hpp"
@@ -51,7 +52,7 @@ class SampleStore {
  public:
   /// `ranks` says how samples that are kept are cut. Collective.
   SampleStore(Ranks const& ranks, Source source, StoreOptions options = {})
-      : comm_(ranks.world().duplicate()),
+      : exchange_(ranks.world().duplicate()),
         source_(std::move(source)),
         options_(std::move(options)),
         home_(static_cast<std::size_t>(source_.size()), nowhere),
@@ -65,7 +66,7 @@ class SampleStore {
       fields_[index(part)] = source_.field(part);
       homes_[index(part)] = Partition(inner, field(part).shape.with_samples(1));
     }
-    options_.budget_bytes = comm_.all_reduce(options_.budget_bytes, Reduce::min);
+    options_.budget_bytes = comm().all_reduce(options_.budget_bytes, Reduce::min);
     require(options_.budget_bytes >= 0 && options_.ahead >= 0, "SampleStore",
             "the budget and the number of micro-batches to read ahead must be at least 0, but they are ",
             options_.budget_bytes, " and ", options_.ahead);
@@ -93,7 +94,7 @@ class SampleStore {
 
   /// Brings the cells of a micro-batch. Collective.
   void fetch(BatchRequest const& request) {
-    if (expected_.empty() || !expected_.front().request.asks_the_same(request)) {
+    if (expected_.empty() || !answers(expected_.front(), request)) {
       drop_expected();
       expected_.push_back(prepare(request));
     }
@@ -162,7 +163,8 @@ class SampleStore {
     Box box;
   };
 
-  int rank() const { return comm_.rank(); }
+  Communicator<Mpi> const& comm() const { return exchange_.comm(); }
+  int rank() const { return comm().rank(); }
   std::int64_t block() const { return rank() / inner_; }
   Box home_box(Part part, std::int64_t inner) const { return homes_[index(part)].owned(inner); }
   std::int64_t home_bytes(std::int64_t inner) const {
@@ -205,12 +207,21 @@ class SampleStore {
     }
   }
 
+  /// What is prepared is compared on every rank with what all of them want now: they decide alike.
+  bool answers(Prepared const& p, BatchRequest const& request) const {
+    if (p.request.samples != request.samples || p.request.epoch != request.epoch) return false;
+    for (Part const part : parts)
+      for (int r = 0; r < comm().size(); ++r)
+        if (!(p.boxes[index(part)][static_cast<std::size_t>(r)] == request.box(part, r))) return false;
+    return true;
+  }
+
   /// Begins to read what a micro-batch needs from files.
   Prepared prepare(BatchRequest const& request) {
     Prepared p;
     p.request = request;
     for (Part const part : parts)
-      for (int r = 0; r < comm_.size(); ++r) p.boxes[index(part)].push_back(request.box(part, r));
+      for (int r = 0; r < comm().size(); ++r) p.boxes[index(part)].push_back(request.box(part, r));
     auto const count = static_cast<std::int64_t>(request.samples.size());
     for (std::int64_t const sample : request.samples) {
       require(0 <= sample && sample < size(), "SampleStore", "there are ", size(), " samples, but sample ", sample,
@@ -275,7 +286,7 @@ class SampleStore {
   /// Awaits the reads up to a ticket, on every rank. Fails: on every rank.
   void finish_reads(ReadAhead::Ticket ticket) {
     try {
-      agreed(comm_, [&] { reader_.wait(ticket); });
+      agreed(comm(), [&] { reader_.wait(ticket); });
     } catch (...) {
       forget();
       throw;
@@ -304,7 +315,7 @@ class SampleStore {
         std::int64_t const home = batch_.homes[static_cast<std::size_t>(n)];
         if (home == nowhere) continue;
         if (home == block())
-          for (int r = 0; r < comm_.size(); ++r) {
+          for (int r = 0; r < comm().size(); ++r) {
             Box const& wanted = batch_.boxes[index(part)][static_cast<std::size_t>(r)];
             if (!has_sample(wanted, n)) continue;
             Box const both = intersect(home_box(part, rank() % inner_), original(part, wanted, batch_, n));
@@ -321,52 +332,27 @@ class SampleStore {
 
   /// Brings the kept cells of the micro-batch to where they are wanted.
   void exchange() {
-    auto const ranks = static_cast<std::size_t>(comm_.size());
-    sends_.assign(ranks + 1, 0);
-    receives_.assign(ranks + 1, 0);
     auto const bytes = [&](Piece const& piece) { return field(piece.part).bytes(piece.box); };
-    for_each_piece(
-        [&](int peer, Piece const& piece) { sends_[static_cast<std::size_t>(peer) + 1] += bytes(piece); },
-        [&](int peer, Piece const& piece) { receives_[static_cast<std::size_t>(peer) + 1] += bytes(piece); });
-    for (std::size_t r = 0; r < ranks; ++r) {
-      sends_[r + 1] += sends_[r];
-      receives_[r + 1] += receives_[r];
-    }
-    outgoing_.resize(std::max(outgoing_.size(), static_cast<std::size_t>(sends_[ranks])));
-    incoming_.resize(std::max(incoming_.size(), static_cast<std::size_t>(receives_[ranks])));
-    auto const message = [](auto& buffer, std::int64_t at) {
-      return reinterpret_cast<std::uint8_t*>(buffer.data() + at);
-    };
-    Request<Mpi> request;
-    for (std::size_t r = 0; r < ranks; ++r)
-      if (auto const size = receives_[r + 1] - receives_[r]; size > 0 && static_cast<int>(r) != rank())
-        comm_.receive(message(incoming_, receives_[r]), size, static_cast<int>(r), 0, request);
-    next_out_ = sends_;
+    auto const nothing = [](int, Piece const&) {};
+    exchange_.begin();
+    for_each_piece([&](int peer, Piece const& piece) { exchange_.count_outgoing(peer, bytes(piece)); },
+                   [&](int peer, Piece const& piece) { exchange_.count_incoming(peer, bytes(piece)); });
+    exchange_.start();
     for_each_piece(
         [&](int peer, Piece const& piece) {
-          std::int64_t& at = next_out_[static_cast<std::size_t>(peer)];
           std::int64_t const sample = batch_.request.samples[static_cast<std::size_t>(piece.sample)];
           copy_stored(field(piece.part), own_.at(sample)[index(piece.part)].data(),
-                      home_box(piece.part, rank() % inner_), outgoing_.data() + at, piece.box, piece.box);
-          at += bytes(piece);
+                      home_box(piece.part, rank() % inner_), exchange_.outgoing(peer, bytes(piece)), piece.box,
+                      piece.box);
         },
-        [](int, Piece const&) {});
-    for (std::size_t r = 0; r < ranks; ++r)
-      if (auto const size = sends_[r + 1] - sends_[r]; size > 0 && static_cast<int>(r) != rank())
-        comm_.send(message(outgoing_, sends_[r]), size, static_cast<int>(r), 0, request);
-    request.wait();
-    next_in_ = receives_;
-    next_in_[static_cast<std::size_t>(rank())] = sends_[static_cast<std::size_t>(rank())];
-    for_each_piece([](int, Piece const&) {},
-                   [&](int peer, Piece const& piece) {
-                     std::int64_t& at = next_in_[static_cast<std::size_t>(peer)];
-                     auto const& from = peer == rank() ? outgoing_ : incoming_;
-                     Wanted const& w = batch_.wanted[index(piece.part)];
-                     std::byte* const to = w.cells->data() + (piece.sample - w.box.axis[0].begin) * w.sample_bytes;
-                     copy_stored(field(piece.part), from.data() + at, piece.box, to,
-                                 original(piece.part, w.box, batch_, piece.sample), piece.box);
-                     at += bytes(piece);
-                   });
+        nothing);
+    exchange_.finish();
+    for_each_piece(nothing, [&](int peer, Piece const& piece) {
+      Wanted const& w = batch_.wanted[index(piece.part)];
+      copy_stored(field(piece.part), exchange_.incoming(peer, bytes(piece)), piece.box,
+                  w.cells->data() + (piece.sample - w.box.axis[0].begin) * w.sample_bytes,
+                  original(piece.part, w.box, batch_, piece.sample), piece.box);
+    });
   }
 
   void preload() {
@@ -388,7 +374,7 @@ class SampleStore {
     kept_ = 0;
   }
 
-  Communicator<Mpi> comm_;
+  ByteExchange exchange_;
   Source source_;
   StoreOptions options_;
   std::int64_t blocks_ = 1, inner_ = 1;  ///< sample blocks, and the ranks of each
@@ -406,8 +392,6 @@ class SampleStore {
   std::int64_t coming_ = 0, asked_ = 0;
   Prepared batch_;
   std::vector<Buffer> buffers_;
-  std::vector<std::byte> outgoing_, incoming_;
-  std::vector<std::int64_t> sends_, receives_, next_out_, next_in_;
   ReadAhead::Ticket submitted_ = 0;
   ReadAhead reader_;  ///< the last member: its thread ends before what it fills
 };

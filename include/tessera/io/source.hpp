@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/io/batch_request.hpp"
 #include "tessera/io/stored.hpp"
 #include "tessera/partition/box.hpp"
 #include "tessera/partition/shape.hpp"
@@ -26,15 +27,15 @@ concept Source = requires(S& source, std::int64_t sample, Box const& box, T* cel
   source.read_target(sample, box, cells);
 };
 
-/// What training, evaluation and prediction take: a Source, or a StoredSource, whose cells are converted where the
-/// model computes. What is both is read as it is stored.
+/// What training, evaluation and prediction take: a Source; a StoredSource, whose cells are converted where the model
+/// computes; or a BatchSource, such as a SampleStore. What is more than a Source is not read as one.
 template <class S, class T>
-concept AnySource = StoredSource<S> || Source<S, T>;
+concept AnySource = BatchSource<S> || StoredSource<S> || Source<S, T>;
 
 /// The shape of one sample's input or target.
 template <class S>
 Shape shape_of(S& source, Part part) {
-  if constexpr (StoredSource<S>)
+  if constexpr (BatchSource<S> || StoredSource<S>)
     return StoredField(source.field(part)).shape;
   else
     return part == Part::input ? source.input_shape() : source.target_shape();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 #include "tessera/comm/environment.hpp"
@@ -22,13 +24,29 @@ void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, 
   std::int64_t const most = std::min(batch, data.size());
   model.allocate(std::max(most, model.capacity()));
   io::BatchReader<T, Space> reader;
+  auto const request = [size = data.size(), most, model](std::int64_t first) {
+    std::int64_t const n = std::min(most, size - first);
+    io::BatchRequest wanted{std::vector<std::int64_t>(static_cast<std::size_t>(n)), std::nullopt,
+                            [input = model.input_partition(n)](std::int64_t rank) { return input.owned(rank); },
+                            [](std::int64_t) { return Box{}; }};
+    std::iota(wanted.samples.begin(), wanted.samples.end(), first);
+    return wanted;
+  };
+  if constexpr (io::BatchSource<Data>)
+    data.expect(ceil_div(data.size(), std::max(most, std::int64_t{1})),
+                [request, most](std::int64_t k) { return request(k * most); });
   for (std::int64_t first = 0; first < data.size(); first += most) {
     std::int64_t const n = std::min(most, data.size() - first);
     io::check_input("for_each_prediction", data, model.input(n).shape());
-    agreed(model.input_ranks().world(), [&] {
-      reader.read(data, io::Part::input, model.input(n), model.input(n).owned(),
-                  [first](std::int64_t i) { return first + i; });
-    });
+    Shard<T, Space> const& input = model.input(n);
+    if constexpr (io::BatchSource<Data>) {
+      data.fetch(request(first));
+      reader.take(data, io::Part::input, input, input.owned());
+    } else {
+      agreed(model.input_ranks().world(), [&] {
+        reader.read(data, io::Part::input, input, input.owned(), [first](std::int64_t i) { return first + i; });
+      });
+    }
     model.forward(n, Pass{.mode = Mode::inference});
     use(first, n, model.output(n));
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "tessera/model/model.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/optim/schedule.hpp"
+#include "tessera/train/batch_loader.hpp"
 #include "tessera/train/loss.hpp"
 #include "tessera/train/loss_pass.hpp"
 
@@ -67,7 +69,7 @@ class Trainer {
 
  public:
   Trainer(Model<T, Space> model, Method method, Objective loss)
-      : model_(std::move(model)), optimizer_(std::move(method)), loss_(std::move(loss)) {}
+      : model_(std::move(model)), optimizer_(std::move(method)), loss_(std::move(loss)), loader_(model_) {}
 
   template <io::AnySource<T> Data>
   std::vector<EpochReport> fit(Data& data, FitOptions const& options) {
@@ -82,10 +84,12 @@ class Trainer {
 
   /// One optimizer step on the samples listed, which are indices into the source. Returns the loss of the whole batch.
   /// The parameters' gradients are left as the optimizer found them: times a factor that the loss chose (see Loss).
+  /// `epoch` chooses how a SampleStore turns and mirrors them.
   template <io::AnySource<T> Data>
-  double step(Data& data, std::vector<std::int64_t> const& samples, FitOptions const& options) {
+  double step(Data& data, std::vector<std::int64_t> const& samples, FitOptions const& options,
+              std::uint64_t epoch = 0) {
     auto const batch = static_cast<std::int64_t>(samples.size());
-    std::int64_t const micro = options.micro_batch > 0 ? std::min(options.micro_batch, batch) : batch;
+    std::int64_t const micro = micro_batch(options, batch);
     model_.allocate(std::max(micro, model_.capacity()), options.seed);
     double const divisor = static_cast<double>(model_.output_partition(batch).shape().volume());
     model_.zero_gradients();
@@ -97,7 +101,7 @@ class Trainer {
                       .step = static_cast<std::uint64_t>(optimizer_.steps()),
                       .first_sample = first,
                       .reduce_gradients = first + n == batch};
-      load(data, samples, first, n);
+      loader_.load(data, loss_, {samples.begin() + first, samples.begin() + first + n}, epoch);
       model_.forward(n, pass);
       part += loss_(loss_pass(n, &model_.error(n), divisor, first, batch));
       model_.backward(n, pass);
@@ -159,6 +163,9 @@ class Trainer {
     world().all_reduce(totals, 2);
     part = {totals[0], totals[1]};
   }
+  static std::int64_t micro_batch(FitOptions const& options, std::int64_t batch) {
+    return options.micro_batch > 0 ? std::min(options.micro_batch, batch) : batch;
+  }
   static double mean_of(LossPart const& part) { return part.count != 0.0 ? part.sum / part.count : 0.0; }
 
   /// What the loss is given of a micro-batch of n samples, the batch's samples from `first` on.
@@ -167,8 +174,8 @@ class Trainer {
     return {.space = space_,
             .ranks = model_.output_ranks(),
             .prediction = model_.output(n),
-            .target = target_.tile(),
-            .targets = target_box_,
+            .target = loader_.target(),
+            .targets = loader_.target_box(),
             .error = error,
             .divisor = divisor,
             .first_sample = first,
@@ -194,10 +201,13 @@ class Trainer {
       double const epoch_before = at.epoch_seconds;
       auto order = io::shuffled(data.size(), options.seed, static_cast<std::uint64_t>(at.epoch));
       if (!options.shuffle) std::sort(order.begin(), order.end());
+      loader_.expect(data, loss_, {order, at.samples_done, options.batch, micro_batch(options, options.batch)},
+                     static_cast<std::uint64_t>(at.epoch));
       while (at.samples_done < data.size()) {
         auto const first = order.begin() + at.samples_done;
         std::int64_t const n = std::min(options.batch, data.size() - at.samples_done);
-        report.loss = step(data, std::vector<std::int64_t>(first, first + n), options);
+        report.loss =
+            step(data, std::vector<std::int64_t>(first, first + n), options, static_cast<std::uint64_t>(at.epoch));
         at.loss_sum += report.loss * static_cast<double>(n);
         at.samples_done += n;
         at.seconds = before + since(start);
@@ -252,41 +262,14 @@ class Trainer {
     std::iota(samples.begin(), samples.end(), std::int64_t{0});
     std::int64_t const most = std::min(batch, data.size());
     model_.allocate(std::max(most, model_.capacity()));
+    loader_.expect(data, loss_, {samples, 0, most, most}, std::nullopt);
     std::int64_t batches = 0;
     for (std::int64_t first = 0; first < data.size(); first += most, ++batches) {
       std::int64_t const n = std::min(most, data.size() - first);
-      load(data, samples, first, n);
+      loader_.load(data, loss_, {samples.begin() + first, samples.begin() + first + n}, std::nullopt);
       model_.forward(n, Pass{.mode = mode, .running_momentum = 1.0 / static_cast<double>(batches + 1)});
       use(batches, n);
     }
-  }
-
-  /// Reads this rank's boxes of a micro-batch. A read that fails anywhere fails on every rank.
-  template <class Data>
-  void load(Data& data, std::vector<std::int64_t> const& samples, std::int64_t first, std::int64_t n) {
-    Shard<T, Space> const& input = model_.input(n);
-    Partition const out = model_.output_partition(n);
-    LossTarget const wanted = loss_.target(out.shape());
-    Shape const given = io::shape_of(data, io::Part::target).with_samples(n);
-    require(wanted.shape.with_channels(0) == out.shape().with_channels(0), "Trainer",
-            "the loss asks for targets of shape ", wanted.shape,
-            ", which must have the samples and the space of the network's output ", out.shape());
-    if (wanted.shape == out.shape())
-      require(given == wanted.shape, "Trainer", "the network's output ", out.shape(),
-              " must have the shape of the targets, ", given);
-    else
-      require(given == wanted.shape, "Trainer", "for the network's output ", out.shape(),
-              " the loss needs targets of shape ", wanted.shape, ", but the source has ", given);
-    io::check_input("Trainer", data, input.shape());
-    Partition const targets = out.scaled_to(wanted.shape);
-    target_box_ = targets.owned(world().rank());
-    if (wanted.all_channels) target_box_[AxisId::channel] = {0, wanted.shape.channel};
-    target_.reform(targets, world().rank(), target_box_);
-    auto const sample = [&](std::int64_t i) { return samples[static_cast<std::size_t>(first + i)]; };
-    agreed(world(), [&] {
-      reader_.read(data, io::Part::input, input, input.owned(), sample);
-      reader_.read(data, io::Part::target, target_, target_box_, sample);
-    });
   }
 
   Model<T, Space> model_;
@@ -294,9 +277,7 @@ class Trainer {
   Objective loss_;
   Space space_;
   LossMemory<Space> memory_;
-  Shard<T, Space> target_;
-  Box target_box_;  ///< what this rank reads of the target
-  io::BatchReader<T, Space> reader_;
+  BatchLoader<T, Space> loader_;
 };
 
 }  // namespace tessera
