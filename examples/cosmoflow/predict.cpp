@@ -36,7 +36,8 @@ void predict(PredictOptions const& o, tessera::Communicator<tessera::Mpi> const&
   std::optional<tessera::io::Hdf5Source> source;
   tessera::agreed(world, [&] {
     using tessera::io::Transform;
-    source.emplace(o.data, tessera::io::Hdf5Schema{.transform = {o.log_input ? Transform::log1p : Transform::none}});
+    source.emplace(world, o.data,
+                   tessera::io::Hdf5Schema{.transform = {o.log_input ? Transform::log1p : Transform::none}});
     if (world.rank() == 0) tessera::io::check_place("predict", o.out);
   });
   tessera::io::Hdf5Source& data = *source;

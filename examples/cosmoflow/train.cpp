@@ -164,8 +164,8 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   tessera::io::Hdf5Schema const form{.transform = {o.log_input ? Transform::log1p : Transform::none}};
   std::optional<tessera::io::Hdf5Source> training, validation;
   tessera::agreed(world, [&] {
-    training.emplace(o.data, form);
-    if (!o.validation.empty()) validation.emplace(o.validation, form);
+    training.emplace(world, o.data, form);
+    if (!o.validation.empty()) validation.emplace(world, o.validation, form);
     check(o, *training, validation);
     for (std::string const& path : {o.metrics, o.weights})
       if (!path.empty() && world.rank() == 0) tessera::io::check_place("train", path);

@@ -100,7 +100,7 @@ def check_files(jobs, folder):
 
     path = folder / "data.h5"
     refused("no file", path, f"the file '{path}' must be there and readable (No such file or directory)")
-    refused("a folder", folder, f"'{folder}' must be an HDF5 file, but it is a folder")
+    refused("a folder", folder, f"the folder '{folder}' must hold files whose names end in .h5 or .hdf5 or .hdf, but it holds nothing")
     path.write_text("")
     refused("an empty file", path, f"the file '{path}' must be an HDF5 file, but it is empty")
     path.write_text("universe,omega_m\n" * 100)
