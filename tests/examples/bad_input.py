@@ -174,6 +174,20 @@ def check_options(jobs, folder):
     refused("batch of words", ["--batch", "two"], "cosmoflow: ...two...; run with --help to see what can be given")
     refused("an unknown option", ["--batches", "2"], "cosmoflow: ...--batches...; run with --help to see what can be given")
     refused("no data", ["train"], "cosmoflow: --data is required; run with --help to see what can be given", ())
+    refused("--every without --checkpoint", ["--every", "5"],
+            "cosmoflow: --every requires --checkpoint; run with --help to see what can be given")
+    refused("--use-previous without --resume", ["--checkpoint", folder / "run", "--use-previous"],
+            "cosmoflow: --use-previous requires --resume; run with --help to see what can be given")
+    refused("every -1 steps", ["--checkpoint", folder / "run", "--every", "-1"], "train: --every must be at least 0, it is -1")
+    refused("to keep none", ["--checkpoint", folder / "run", "--keep", "0"], "train: --keep must be at least 1, it is 0")
+    refused("checkpoints in a file", ["--checkpoint", path],
+            f"CheckpointFolder: the folder '{path}' must be there, or creatable (...); choose another")
+    earlier = folder / "earlier" / "checkpoint-0000000003.h5"
+    earlier.parent.mkdir()
+    earlier.write_text("")
+    refused("a folder with checkpoints", ["--checkpoint", earlier.parent],
+            f"CheckpointFolder: the folder '{earlier.parent}' holds checkpoints of an earlier training, '{earlier}' is the "
+            "newest; resume it, or choose another folder")
     refused("no subcommand", [], "cosmoflow: A subcommand is required; run with --help to see what can be given", ())
     for option in ("--metrics", "--weights"):
         absent = folder / "absent" / "file"

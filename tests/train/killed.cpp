@@ -50,15 +50,17 @@ int run(Environment const& env, std::string const& folder, std::int64_t epochs) 
       sequential<float>(grid, SampleShape<3>{.channels = 4, .space = {12, 12, 12}}, conv3d<3>(16, same), batch_norm(),
                         leaky_relu(0.01), conv3d<3>(16, stride(2), padding(1)), batch_norm(), leaky_relu(0.01),
                         dropout(0.2), dense(64, flattened), leaky_relu(0.01), dropout(0.2), dense(2));
-  Trainer trainer{net, Adam{.rate = 1e-3}, MeanSquaredError{}};
   auto data = numbers(20, 3), validation = numbers(6, 4);
+  // [train]
+  Trainer trainer{net, Adam{.rate = 1e-3}, MeanSquaredError{}};
   FitOptions options{.epochs = epochs, .batch = 3, .seed = 5};
   options.schedule = warm_up(5, linear_decay(10, 7 * epochs));
+
   io::CheckpointFolder checkpoints(world, folder, {.every = 2, .keep = 2, .resume = true});
   std::string const from = checkpoints.attach(trainer, options).path;
   if (world.rank() == 0) std::printf("killed: goes on from '%s'\n", from.c_str());
-  std::fflush(stdout);
   auto const reports = trainer.fit(data, validation, options);
+  // [end]
   std::uint64_t sum = 0;
   for (auto const* p : net.parameters()) sum = sum * 31 + p->checksum();
   auto const& states = trainer.optimizer().states(net.parameters());

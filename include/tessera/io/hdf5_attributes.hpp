@@ -47,7 +47,6 @@ class Hdf5Attributes {
   /// `who` begins the messages. Fails: if the file cannot be opened or has no such group.
   Hdf5Attributes(std::string who, std::string const& path, std::string group)
       : who_(std::move(who)), path_(path), group_(std::move(group)) {
-    H5open();
     detail::Hdf5Quiet const quiet;
     file_ = {H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose};
     require(file_.valid(), who_, "the file '", path_,

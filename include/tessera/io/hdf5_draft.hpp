@@ -93,7 +93,6 @@ class Hdf5Draft {
   Hdf5Draft(std::string who, std::string const& path, std::vector<Hdf5Promise> const& promises,
             std::function<void(hid_t)> const& small, std::size_t small_count, std::int64_t user_block = 0)
       : who_(std::move(who)), file_(who_, path) {
-    H5open();
     detail::Hdf5Quiet const quiet;
     std::int64_t room = user_block;
     for (Hdf5Promise const& each : promises) room += bytes_of(each);

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,19 @@
 namespace tessera::io {
 
 namespace detail {
+
+/// HDF5 serves one thread at a time: whoever calls it holds this lock.
+class Hdf5Lock {
+ public:
+  Hdf5Lock() : held_(mutex()) {}
+
+ private:
+  static std::recursive_mutex& mutex() {
+    static std::recursive_mutex only;
+    return only;
+  }
+  std::lock_guard<std::recursive_mutex> held_;
+};
 
 /// An HDF5 identifier that closes itself.
 class Hdf5Handle {
@@ -34,7 +48,9 @@ class Hdf5Handle {
     return *this;
   }
   ~Hdf5Handle() {
-    if (id_ >= 0) close_(id_);
+    if (id_ < 0) return;
+    Hdf5Lock const lock;
+    close_(id_);
   }
   hid_t get() const { return id_; }
   bool valid() const { return id_ >= 0; }
@@ -44,7 +60,7 @@ class Hdf5Handle {
   Close close_ = nullptr;
 };
 
-/// Keeps HDF5 from printing its error stack; the errors reach the user as messages.
+/// Holds HDF5, and keeps it from printing its error stack; the errors reach the user as messages.
 class Hdf5Quiet {
  public:
   Hdf5Quiet() {
@@ -56,6 +72,7 @@ class Hdf5Quiet {
   ~Hdf5Quiet() { H5Eset_auto2(H5E_DEFAULT, print_, data_); }
 
  private:
+  Hdf5Lock lock_;
   H5E_auto2_t print_ = nullptr;
   void* data_ = nullptr;
 };
@@ -120,7 +137,6 @@ class Hdf5Dataset {
   /// Fails: naming file and dataset, if the file cannot be opened, lacks the dataset, or holds another kind of type.
   Hdf5Dataset(std::string who, std::string const& path, std::string name)
       : who_(std::move(who)), path_(path), name_(std::move(name)) {
-    H5open();
     detail::Hdf5Quiet const quiet;
     open_file();
     // A name such as a/b leads through groups, each of which must be there before the next is asked for.
@@ -142,7 +158,7 @@ class Hdf5Dataset {
   std::string const& name() const { return name_; }
   std::vector<hsize_t> const& extents() const { return extents_; }
   detail::FileType type() const { return type_; }
-  std::size_t element_bytes() const { return H5Tget_size(detail::memory_type(type_)); }
+  std::size_t element_bytes() const { return static_cast<std::size_t>(size_of(type_)); }
   /// The extents of a chunk, if reading one means to decompress it; else nothing.
   std::vector<hsize_t> const& compressed_chunk() const { return chunk_; }
 
