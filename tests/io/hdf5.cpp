@@ -445,6 +445,31 @@ TEST_CASE("hdf5: values are converted to what the schema says, and read on their
   CHECK(labels.field(Part::target).type == CellType::uint8);
 }
 
+TEST_CASE("hdf5: what lies beyond 4 GiB is read") {
+  tessera::test::Scratch const scratch;
+  if (world().rank() != 0) return;
+  std::string const path = scratch / "large";
+  put(path, "y", {2, 1});
+  Extents const extents{2, 1024, 1024, 1024, 2}, start{1, 1000, 1023, 1020, 0}, count{1, 1, 1, 4, 2};
+  std::int8_t const cells[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  {
+    Hdf5Handle const file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+    Hdf5Handle const space(H5Screate_simple(5, extents.data(), nullptr), H5Sclose);
+    Hdf5Handle const some(H5Screate_simple(5, count.data(), nullptr), H5Sclose);
+    Hdf5Handle const made(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    H5Pset_fill_time(made.get(), H5D_FILL_TIME_NEVER);  // the file has holes
+    Hdf5Handle const set(H5Dcreate2(file.get(), "x", H5T_STD_I8LE, space.get(), H5P_DEFAULT, made.get(), H5P_DEFAULT),
+                         H5Dclose);
+    H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr);
+    REQUIRE(H5Dwrite(set.get(), H5T_NATIVE_INT8, some.get(), space.get(), H5P_DEFAULT, cells) >= 0);
+  }
+  Hdf5Source source(path);
+  std::vector<std::int8_t> found(6);
+  source.read_stored(Part::input, 1, Box{{{0, 1}, {1000, 1001}, {1023, 1024}, {1021, 1024}, {0, 2}}},
+                     reinterpret_cast<std::byte*>(found.data()));
+  CHECK(found == std::vector<std::int8_t>{3, 4, 5, 6, 7, 8});
+}
+
 TEST_CASE("hdf5: booleans are what h5py makes of them, an enumeration of int8") {
   tessera::test::Scratch const scratch;
   std::string const path = scratch / ("masks" + std::to_string(world().rank()));

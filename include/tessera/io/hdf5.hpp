@@ -19,6 +19,7 @@
 #include "tessera/io/convert.hpp"
 #include "tessera/io/file_list.hpp"
 #include "tessera/io/hdf5_file.hpp"
+#include "tessera/io/hdf5_samples.hpp"
 #include "tessera/io/hdf5_schema.hpp"
 #include "tessera/io/source.hpp"
 #include "tessera/io/stored.hpp"
@@ -64,7 +65,7 @@ class Hdf5Source {
   }
 
   std::int64_t size() const { return first_.back(); }
-  StoredField const& field(Part part) const { return fields_[index(part)]; }
+  StoredField const& field(Part part) const { return fields_[detail::index(part)]; }
   Shape input_shape() const { return field(Part::input).shape; }
   Shape target_shape() const { return field(Part::target).shape; }
   SampleShape<3> sample_shape() const {
@@ -87,13 +88,10 @@ class Hdf5Source {
             "what is read must lie within the ", size(), " samples of shape ", f.shape, " of '", path_,
             "', but it is the box ", inside, " of sample ", sample);
     std::size_t const file = file_of(sample);
-    OpenFile& open = opened(file);
-    Hdf5Dataset& set = open.sets[index(part)];
-    std::vector<hsize_t> start, count;
-    if (open.form.leading) push(start, count, {sample - first_[file], sample - first_[file] + 1});
-    for (int const axis : axes_of(part)) push(start, count, box.axis[axis]);
-    make_room(open, part, count);
-    set.read(start, count, cells);
+    detail::Hdf5Samples& samples = opened(file);
+    auto const selection = samples.select(detail::axes_of(schema_, part), sample - first_[file], box);
+    make_room(samples, part, selection);
+    samples.read(part, selection, cells);
     std::atomic_ref(bytes_read_).fetch_add(f.bytes(inside), std::memory_order_relaxed);
     if (options_.check_finite) check_values(part, sample, inside, cells);
   }
@@ -109,17 +107,9 @@ class Hdf5Source {
   }
 
  private:
-  struct Form {
-    std::int64_t samples = 1;
-    bool leading = false;
-    std::vector<hsize_t> extents[2];  ///< of one sample
-    CellType types[2] = {};
-  };
   struct OpenFile {
     std::size_t file;
-    Hdf5Dataset sets[2];
-    Form form;
-    std::int64_t cache[2] = {0, 0};
+    detail::Hdf5Samples samples;
   };
 
   Hdf5Source(Hdf5Options const& options, std::string path, Hdf5Schema schema)
@@ -129,7 +119,6 @@ class Hdf5Source {
             options.cache_bytes);
   }
 
-  static std::size_t index(Part part) { return part == Part::input ? 0 : 1; }
   static bool is_folder(std::string const& path) {
     struct stat there {};
     return ::stat(path.c_str(), &there) == 0 && S_ISDIR(there.st_mode);
@@ -138,27 +127,6 @@ class Hdf5Source {
     return detail::file_names("Hdf5Source", folder, {".h5", ".hdf5", ".hdf"});
   }
   std::string path_of(std::size_t file) const { return files_[file].empty() ? path_ : path_ + '/' + files_[file]; }
-  std::string const& name_of(Part part) const { return part == Part::input ? schema_.input : schema_.target; }
-  Hdf5Axes kind_of(Part part) const { return part == Part::input ? schema_.input_axes : schema_.target_axes; }
-
-  /// The axes of one sample's dataset, as numbers of a Box's axes.
-  std::vector<int> axes_of(Part part) const {
-    switch (kind_of(part)) {
-      case Hdf5Axes::channels_last: return {1, 2, 3, 4};
-      case Hdf5Axes::channels_first: return {4, 1, 2, 3};
-      case Hdf5Axes::no_channel: return {1, 2, 3};
-      case Hdf5Axes::values: break;
-    }
-    return {4};
-  }
-  std::string axes_text(Part part, bool leading) const {
-    std::string text = leading ? "(sample" : "(";
-    for (int const axis : axes_of(part)) {
-      if (text.size() > 1) text += ", ";
-      text += kind_of(part) == Hdf5Axes::values ? "value" : tessera::detail::text(name(static_cast<AxisId>(axis)));
-    }
-    return text + ")";
-  }
 
   std::size_t file_of(std::int64_t sample) const {
     return static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), sample) - first_.begin()) - 1;
@@ -166,30 +134,36 @@ class Hdf5Source {
 
   /// Every step-th file from `begin` on, and the first, which all others must be like.
   void look_at_files(int begin, int step, std::vector<std::int64_t>& samples) {
-    Form const first = opened(0).form;
-    samples[0] = first.samples;
-    for (std::size_t file = 0; file < files_.size(); ++file) {
-      if (file % static_cast<std::size_t>(step) != static_cast<std::size_t>(begin)) continue;
-      Form const& form = opened(file).form;
-      samples[file] = form.samples;
-      for (Part const part : {Part::input, Part::target}) {
-        std::size_t const i = index(part);
-        require(form.extents[i] == first.extents[i] && form.types[i] == first.types[i], "Hdf5Source", "dataset '",
-                name_of(part), "' must hold samples of the same shape and type in all files, but those of '",
-                path_of(0), "' are ", detail::shape_text(first.extents[i]), " of ", first.types[i], ", and those of '",
-                path_of(file), "' ", detail::shape_text(form.extents[i]), " of ", form.types[i]);
-      }
-    }
-    for (Part const part : {Part::input, Part::target}) {
-      StoredField& f = fields_[index(part)];
-      f.type = first.types[index(part)];
-      f.order = kind_of(part) == Hdf5Axes::channels_first ? CellOrder::channels_first : CellOrder::channels_last;
+    detail::Hdf5Samples const& first = opened(0);
+    samples[0] = first.size();
+    std::vector<hsize_t> extents[2];
+    CellType types[2] = {};
+    for (Part const part : detail::parts) {
+      std::size_t const i = detail::index(part);
+      extents[i] = first.extents(part);
+      types[i] = first.type(part);
+      Hdf5Axes const axes = detail::axes_of(schema_, part);
+      StoredField& f = fields_[i];
+      f.type = types[i];
+      f.order = axes == Hdf5Axes::channels_first ? CellOrder::channels_first : CellOrder::channels_last;
       f.transforms = part == Part::input ? schema_.transform : schema_.target_transform;
       Box box = f.shape.box();
-      auto extent = first.extents[index(part)].begin();
-      for (int const axis : axes_of(part)) box.axis[axis] = {0, static_cast<std::int64_t>(*extent++)};
+      auto extent = extents[i].begin();
+      for (int const axis : detail::box_axes(axes)) box.axis[axis] = {0, static_cast<std::int64_t>(*extent++)};
       f.shape = {1, box.axis[1].end, box.axis[2].end, box.axis[3].end, box.axis[4].end};
       check_transforms("Hdf5Source", f);
+    }
+    for (auto file = static_cast<std::size_t>(begin); file < files_.size(); file += static_cast<std::size_t>(step)) {
+      detail::Hdf5Samples const& other = opened(file);
+      samples[file] = other.size();
+      for (Part const part : detail::parts) {
+        std::size_t const i = detail::index(part);
+        require(other.extents(part) == extents[i] && other.type(part) == types[i], "Hdf5Source", "dataset '",
+                detail::name_of(schema_, part),
+                "' must hold samples of the same shape and type in all files, but those of '", path_of(0), "' are ",
+                detail::shape_text(extents[i]), " of ", types[i], ", and those of '", path_of(file), "' ",
+                detail::shape_text(other.extents(part)), " of ", other.type(part));
+      }
     }
   }
 
@@ -198,84 +172,36 @@ class Hdf5Source {
     for (std::int64_t const n : samples) first_.push_back(first_.back() + n);
   }
 
-  /// Fails: if the datasets are not as the schema says.
-  Form form_of(Hdf5Dataset const (&sets)[2], std::string const& path) const {
-    Form form;
-    std::vector<hsize_t> const &in = sets[0].extents(), &out = sets[1].extents();
-    std::size_t const axes[] = {axes_of(Part::input).size(), axes_of(Part::target).size()};
-    require(in.size() == axes[0] || in.size() == axes[0] + 1, "Hdf5Source", "dataset '", schema_.input, "' of '", path,
-            "' must have the axes ", axes_text(Part::input, true), " or, for one sample, ",
-            axes_text(Part::input, false), ", but its shape is ", detail::shape_text(in));
-    form.leading = in.size() > axes[0];
-    require(out.size() == axes[1] + (form.leading ? 1 : 0), "Hdf5Source", "dataset '", schema_.target, "' of '", path,
-            "' must have the axes ", axes_text(Part::target, form.leading), ", but its shape is ",
-            detail::shape_text(out));
-    auto const both = [&] {
-      return tessera::detail::text("datasets '", schema_.input, "' and '", schema_.target, "' of '", path, "' must ");
-    };
-    auto const shapes = [&] {
-      return ", but their shapes are " + detail::shape_text(in) + " and " + detail::shape_text(out);
-    };
-    require(!form.leading || out[0] == in[0], "Hdf5Source", both(), "have the same number of samples", shapes());
-    double cells[2] = {1.0, 1.0};
-    for (std::size_t i = 0; i < 2; ++i) {
-      form.types[i] = sets[i].type();
-      for (hsize_t const n : sets[i].extents()) cells[i] *= static_cast<double>(n);
-      form.extents[i].assign(sets[i].extents().begin() + (form.leading ? 1 : 0), sets[i].extents().end());
-    }
-    require(cells[0] > 0 && cells[1] > 0, "Hdf5Source", both(), "hold samples", shapes());
-    require(cells[0] < 0x1p60 && cells[1] < 0x1p60, "Hdf5Source", both(), "have less than 2^60 cells", shapes());
-    if (form.leading) form.samples = static_cast<std::int64_t>(in[0]);
-    if (kind_of(Part::input) != Hdf5Axes::values && kind_of(Part::target) != Hdf5Axes::values) {
-      auto const space = [&](Part part) {
-        auto const begin = form.extents[index(part)].begin() + (kind_of(part) == Hdf5Axes::channels_first ? 1 : 0);
-        return std::vector<hsize_t>(begin, begin + 3);
-      };
-      require(space(Part::input) == space(Part::target), "Hdf5Source", both(), "have the same depth, height and width",
-              shapes());
-    }
-    return form;
-  }
-
   /// A file among those that are open, which it is from now on; the one not used for longest may be closed for it.
-  OpenFile& opened(std::size_t file) {
+  detail::Hdf5Samples& opened(std::size_t file) {
     auto const found = std::find_if(open_.begin(), open_.end(), [&](OpenFile const& o) { return o.file == file; });
     if (found != open_.end()) {
       open_.splice(open_.begin(), open_, found);
-      return open_.front();
+    } else {
+      detail::Hdf5Samples samples(path_of(file), schema_);
+      if (open_.size() >= static_cast<std::size_t>(options_.open_files)) open_.pop_back();
+      open_.push_front({file, std::move(samples)});
     }
-    std::string const path = path_of(file);
-    OpenFile fresh{file, {{"Hdf5Source", path, schema_.input}, {"Hdf5Source", path, schema_.target}}, {}};
-    fresh.form = form_of(fresh.sets, path);
-    if (open_.size() >= static_cast<std::size_t>(options_.open_files)) open_.pop_back();
-    open_.push_front(std::move(fresh));
-    return open_.front();
+    return open_.front().samples;
   }
 
-  /// Lets a dataset keep decompressed chunks within its share of the budget, or as many as a box of these extents may
-  /// touch: then a read of its neighbours, or of another sample in the same chunks, finds them.
-  void make_room(OpenFile& open, Part part, std::vector<hsize_t> const& count) {
-    Hdf5Dataset& set = open.sets[index(part)];
-    if (set.compressed_chunk().empty()) return;
-    double needed = static_cast<double>(set.element_bytes());
-    for (std::size_t a = 0; a < count.size(); ++a) {
-      hsize_t const chunk = set.compressed_chunk()[a], all = (set.extents()[a] + chunk - 1) / chunk;
-      needed *= static_cast<double>(chunk * std::min(all, (count[a] + chunk - 2) / chunk + 1));
-    }
-    std::int64_t& mine = open.cache[index(part)];
-    if (needed <= static_cast<double>(mine) || needed > static_cast<double>(options_.cache_bytes)) return;
+  /// Lets the file opened last keep decompressed chunks within its share of the budget, or as many as a box of these
+  /// extents may touch: then a read of its neighbours, or of another sample in the same chunks, finds them.
+  void make_room(detail::Hdf5Samples& samples, Part part, detail::Hdf5Samples::Selection const& selection) {
+    double const needed = samples.bytes_to_unpack(part, selection);
+    if (needed <= static_cast<double>(samples.cache(part)) || needed > static_cast<double>(options_.cache_bytes))
+      return;
     std::int64_t const share = options_.cache_bytes / (2 * std::min<std::int64_t>(options_.open_files, files()));
     std::int64_t const wanted = std::max(share, static_cast<std::int64_t>(needed));
-    std::int64_t others = -mine;
-    for (OpenFile const& o : open_) others += o.cache[0] + o.cache[1];
+    auto const kept = [](OpenFile const& o) { return o.samples.cache(Part::input) + o.samples.cache(Part::target); };
+    std::int64_t others = -samples.cache(part);
+    for (OpenFile const& o : open_) others += kept(o);
     while (others + wanted > options_.cache_bytes && open_.size() > 1) {
-      others -= open_.back().cache[0] + open_.back().cache[1];
+      others -= kept(open_.back());
       open_.pop_back();
     }
     std::int64_t const room = std::min(wanted, options_.cache_bytes - others);
-    if (static_cast<double>(room) < needed) return;
-    set.set_cache(room);
-    mine = room;
+    if (static_cast<double>(room) >= needed) samples.set_cache(part, room);
   }
 
   template <class T>
@@ -302,7 +228,7 @@ class Hdf5Source {
         bool bad = !std::isfinite(v);
         if (!bad && !(logarithm && v <= -1.0)) continue;
         std::int64_t at[axis_count] = {}, rest = i;
-        auto const axes = axes_of(part);
+        auto const axes = detail::box_axes(detail::axes_of(schema_, part));
         for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
           at[*axis] = box.axis[*axis].begin + rest % box.axis[*axis].size();
           rest /= box.axis[*axis].size();
@@ -312,18 +238,13 @@ class Hdf5Source {
           if (!t.logarithm) continue;
         }
         std::size_t const file = file_of(sample);
-        throw Error(tessera::detail::text("Hdf5Source: dataset '", name_of(part), "' of '", path_of(file),
-                                          "' must hold ",
+        throw Error(tessera::detail::text("Hdf5Source: dataset '", detail::name_of(schema_, part), "' of '",
+                                          path_of(file), "' must hold ",
                                           bad ? "finite numbers" : "numbers above -1, to have a logarithm of 1 + x",
                                           ", but sample ", sample - first_[file], " has ", v, " at depth ", at[1],
                                           ", height ", at[2], ", width ", at[3], ", channel ", at[4]));
       }
     });
-  }
-
-  static void push(std::vector<hsize_t>& start, std::vector<hsize_t>& count, Interval cells) {
-    start.push_back(static_cast<hsize_t>(cells.begin));
-    count.push_back(static_cast<hsize_t>(cells.size()));
   }
 
   std::string path_;
