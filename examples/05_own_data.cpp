@@ -122,11 +122,17 @@ std::array<double, 2> train(Communicator<Mpi> const& world, Data& data) {
   io::Subset training(data, numbers.train), validation(data, numbers.validation);
   // [end]
   RankGrid<Spatial> const ranks(world, {.depth = world.size()});
+  // [store]
+  io::SampleStore store(ranks, training,
+                        {.budget_bytes = std::int64_t{8} << 30,  // on each rank
+                         .ahead = 2,                             // micro-batches
+                         .augmentation = {.flips = true, .rotations = true, .seed = 1}});
+  // [end]
   Shape const s = io::shape_of(data, io::Part::input), target = io::shape_of(data, io::Part::target);
   SampleShape<3> const sample{.channels = s.channel, .space = {s.depth, s.height, s.width}};
   auto const errors = [&](auto trainer) {
     double const before = trainer.evaluate(validation, 3);
-    return std::array{before, trainer.fit(training, validation, {.epochs = 100, .batch = 3}).back().validation_loss};
+    return std::array{before, trainer.fit(store, validation, {.epochs = 100, .batch = 3}).back().validation_loss};
   };
   if (target.depth > 1)  // a class for each cell
     return errors(Trainer{sequential<float>(ranks, sample, conv3d<3>(4, same), leaky_relu(0.1), conv3d<3>(2, same)),

@@ -10,12 +10,13 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "flipped.hpp"
 #include "networks.hpp"
 #include "tessera/io/checkpoint_folder.hpp"
 #include "tessera/io/hdf5.hpp"
+#include "tessera/io/sample_store.hpp"
 #include "tessera/io/weights.hpp"
 #include "tessera/io/whole_file.hpp"
 
@@ -61,6 +62,8 @@ void check(TrainOptions const& o) {
   require(o.epochs >= 1, "train", "--epochs must be at least 1, it is ", o.epochs);
   require(o.every >= 0, "train", "--every must be at least 0, it is ", o.every);
   require(o.keep >= 1, "train", "--keep must be at least 1, it is ", o.keep);
+  require(o.memory >= -1, "train", "--memory must be at least 0, or -1 for no limit, it is ", o.memory);
+  require(o.ahead >= 0, "train", "--ahead must be at least 0, it is ", o.ahead);
   require(o.rate > 0.0 && std::isfinite(o.rate), "train", "--rate must be positive and finite, it is ", o.rate);
 }
 
@@ -136,6 +139,14 @@ CLI::App* add_train(CLI::App& app, TrainOptions& o) {
   sub->add_option("--seed", o.seed, "Of initial weights, order, dropout and flips")->capture_default_str();
   sub->add_flag("--norm,!--no-norm", o.norm, "Batch norm after each convolution (default: on)");
   sub->add_flag("--flips,!--no-flips", o.flips, "Mirror universes at random (default: on)");
+  sub->add_flag("--rotations", o.rotations, "Turn universes by quarters at random");
+  sub->add_option("--memory", o.memory,
+                  "MiB of universes that each rank keeps in memory once it has read them; others are read again in "
+                  "every epoch (-1: no limit)")
+      ->capture_default_str();
+  sub->add_flag("--preload", o.preload, "Read all universes that fit into memory before training begins");
+  sub->add_option("--ahead", o.ahead, "Read this many micro-batches ahead on a thread of its own (0: none)")
+      ->capture_default_str();
   sub->add_flag("--decay,!--constant-rate", o.decay,
                 "Let the rate rise over the first tenth, and fall linearly to zero from a third on (default: on)");
   sub->add_flag("--log,!--raw", o.log_input, "Train on log(1 + counts) (default: on)");
@@ -162,17 +173,24 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
 
   using tessera::io::Transform;
   tessera::io::Hdf5Schema const form{.transform = {o.log_input ? Transform::log1p : Transform::none}};
-  std::optional<tessera::io::Hdf5Source> training, validation;
+  using tessera::io::Hdf5Source;
+  using Store = tessera::io::SampleStore<Hdf5Source>;
+  std::optional<Hdf5Source> training, validating;
   tessera::agreed(world, [&] {
     training.emplace(world, o.data, form);
-    if (!o.validation.empty()) validation.emplace(world, o.validation, form);
-    check(o, *training, validation);
+    if (!o.validation.empty()) validating.emplace(world, o.validation, form);
+    check(o, *training, validating);
     for (std::string const& path : {o.metrics, o.weights})
       if (!path.empty() && world.rank() == 0) tessera::io::check_place("train", path);
   });
-  tessera::io::Hdf5Source& data = *training;
+  tessera::io::StoreOptions keep{.preload = o.preload, .ahead = static_cast<int>(o.ahead)};
+  if (o.memory >= 0) keep.budget_bytes = o.memory << 20;
+  std::optional<Store> validation;
+  if (validating) validation.emplace(ranks, std::move(*validating), keep);
+  keep.augmentation = {.flips = o.flips, .rotations = o.rotations, .seed = o.seed};
+  Store data(ranks, std::move(*training), keep);
 
-  auto net = network<Real>(o.network, ranks, data.sample_shape(), o.norm);
+  auto net = network<Real>(o.network, ranks, data.source().sample_shape(), o.norm);
   bool const speaks = world.rank() == 0;
   if (speaks) {
     std::printf("train: %lld universes of %lld x %lld x %lld x %lld, network '%s' with %lld parameters, split %s\n",
@@ -184,7 +202,6 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   }
 
   tessera::Trainer trainer{net, tessera::Adam{.rate = o.rate}, tessera::MeanSquaredError{}};
-  Flipped<tessera::io::Hdf5Source> flipped(data, o.seed);
   std::int64_t const steps = o.epochs * ((data.size() + o.batch - 1) / o.batch);
   tessera::FitOptions fit{.epochs = o.epochs, .batch = o.batch, .micro_batch = o.micro_batch, .seed = o.seed};
   // Adam's first steps are as large as all others, and too large before its averages mean anything; and running
@@ -193,7 +210,6 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   ProgressLine line(speaks);
   fit.on_step = std::ref(line);
   fit.on_epoch = [&](tessera::EpochReport const& r) {
-    flipped.set_epoch(r.epoch);
     if (speaks && validation)
       std::printf("train: epoch %lld of %lld: loss %.4f, validation %.4f, %.1f s\n", static_cast<long long>(r.epoch),
                   static_cast<long long>(o.epochs), r.train_loss, r.validation_loss, r.seconds);
@@ -204,19 +220,8 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
                         tessera::io::CheckpointOptions{
                             .every = o.every, .keep = o.keep, .resume = o.resume, .use_previous = o.use_previous});
     say(speaks, checkpoints->attach(trainer, fit), o);
-    flipped.set_epoch(fit.start.epoch);
   }
-  std::vector<tessera::EpochReport> reports;
-  auto const run = [&](auto& source) {
-    if (validation)
-      reports = trainer.fit(source, *validation, fit);
-    else
-      reports = trainer.fit(source, fit);
-  };
-  if (o.flips)
-    run(flipped);
-  else
-    run(data);
+  auto const reports = validation ? trainer.fit(data, *validation, fit) : trainer.fit(data, fit);
   if (o.norm) trainer.refresh_statistics(data, o.batch);
   Json epochs = Json::array();
   for (tessera::EpochReport const& r : reports) {
@@ -225,8 +230,8 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
     epochs.push_back(entry);
   }
 
-  std::int64_t const most = world.all_reduce(data.bytes_read(), tessera::Reduce::max),
-                     all = world.all_reduce(data.bytes_read());
+  std::int64_t const bytes = data.source().bytes_read(), most = world.all_reduce(bytes, tessera::Reduce::max),
+                     all = world.all_reduce(bytes);
   Json metrics{{"network", o.network},
                {"ranks", world.size()},
                {"split", tessera::to_text(counts)},
@@ -237,8 +242,10 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   if (speaks)
     std::printf("train: read %.1f MB of training data in all, %.1f MB on the busiest rank\n",
                 static_cast<double>(all) / 1e6, static_cast<double>(most) / 1e6);
+  if (speaks && data.kept_samples() < data.size()) std::printf("train: %s\n", data.report().c_str());
   if (validation) {
-    auto const ratios = error_ratios(*validation, tessera::predict(net, *validation, o.batch), mean_target(data));
+    auto const ratios =
+        error_ratios(validation->source(), tessera::predict(net, *validation, o.batch), mean_target(data.source()));
     for (std::size_t k = 0; k < names.size(); ++k) {
       metrics["ratios"][names[k]] = ratios[k];
       if (speaks) std::printf("train: %s: validation error / error of the mean = %.3f\n", names[k], ratios[k]);

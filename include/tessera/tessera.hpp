@@ -10,6 +10,7 @@
 #include "tessera/exchange/exchange.hpp"
 #include "tessera/exchange/halo.hpp"
 #include "tessera/io/batch.hpp"
+#include "tessera/io/sample_store.hpp"
 #include "tessera/io/source.hpp"
 #include "tessera/io/split.hpp"
 #include "tessera/layer/activation.hpp"

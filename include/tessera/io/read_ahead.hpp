@@ -45,6 +45,12 @@ class ReadAhead {
     return ticket;
   }
 
+  /// Returns when all jobs are done, whatever came of them.
+  void finish() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ == submitted_; });
+  }
+
   /// Returns when the job, and all before it, are done.
   /// Fails: with the error of the first of them that failed, and has not been said yet. The others ran all the same.
   void wait(Ticket ticket) {

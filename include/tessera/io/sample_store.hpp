@@ -82,7 +82,11 @@ class SampleStore {
   StoredField const& field(Part part) const { return fields_[index(part)]; }
   Shape input_shape() const { return field(Part::input).shape; }
   Shape target_shape() const { return field(Part::target).shape; }
-  Source& source() { return source_; }
+  /// The source itself; reads that are under way end first.
+  Source& source() {
+    reader_.finish();
+    return source_;
+  }
 
   /// `count` micro-batches are to come, next(0) to next(count - 1). Replaces what was expected before.
   void expect(std::int64_t count, std::function<BatchRequest(std::int64_t)> next) {
