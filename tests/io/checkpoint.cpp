@@ -390,6 +390,24 @@ TEST_CASE("checkpoint: a disk that fills up leaves the one before, and no other"
             "/checkpoint.h5' must exist (No such file or directory); create it or choose another");
 }
 
+TEST_CASE("checkpoint: a disk that fails while shards arrive is said by all, and nobody waits") {
+  Scratch const scratch;
+  std::string const path = scratch / "weights.h5";
+  Net net = sequential<float>(RankGrid<AnySplit>(world(), {.channel = world().size()}),
+                              SampleShape<3>{.channels = 6, .space = {4, 3, 5}}, dense(64, flattened, no_bias),
+                              dense(64, no_bias), dense(64, no_bias));
+  net.allocate(1);
+  FullDisk const disk;
+  // The outline is on the disk by then, and the first parameter, which is not the last one sent, does not fit.
+  auto const fill_up = [&](hid_t) { disk.begin(20000); };
+  auto const save_all = [&](auto finish) {
+    io::detail::write_stored("test", net, path, io::detail::stored_weights(net), fill_up, 0, 0, finish);
+  };
+  CHECK(message_of([&] { save_all([](io::WholeFile&) {}); }) ==
+        "test: '" + path + "' must take what is written to it (File too large); check the disk and its quota");
+  CHECK(files_in(scratch) == 0);
+}
+
 namespace {
 
 /// Writes what change(bytes) makes of a file's bytes.

@@ -118,6 +118,9 @@ def main():
         run = 0
         while kills < options.kills and not faults:
             run += 1
+            if run > 3 * options.kills + 5:
+                faults.append(f"only {kills} kills in {run - 1} runs: the moments to kill at did not come")
+                break
             folder = Path(scratch) / f"run{run}"
             job = Job(options.launch, folder, options.epochs)
             rounds = 0

@@ -96,11 +96,17 @@ class WholeFile {
   std::string const& path() const { return path_; }
   std::string part() const { return path_ + ".part"; }
 
-  /// Claims room on the disk for so many bytes, where the file system can do that: a disk that is full says so now.
+  /// Claims room on the disk for so many bytes: a disk that is full says so now. Does nothing where the file system
+  /// cannot do that.
   void claim(std::int64_t bytes) {
-    int const code = ::posix_fallocate(file_->get(), 0, bytes);
-    errno = code;
-    need(code == 0 || code == EINVAL || code == EOPNOTSUPP);
+#if defined(__linux__)
+    int code = 0;
+    do code = ::fallocate(file_->get(), 0, 0, bytes);
+    while (code != 0 && errno == EINTR);
+    need(code == 0 || errno == EOPNOTSUPP || errno == ENOSYS);
+#else
+    (void)bytes;
+#endif
   }
 
   void write(std::int64_t at, std::string_view bytes) {
