@@ -19,6 +19,7 @@
 
 #include "support/scratch.hpp"
 #include "tessera/io/checkpoint_folder.hpp"
+#include "tessera/io/sample_store.hpp"
 #include "tessera/io/source.hpp"
 #include "tessera/layer/activation.hpp"
 #include "tessera/layer/batch_norm.hpp"
@@ -63,6 +64,25 @@ io::MemorySource<T> numbers(std::int64_t count, std::uint64_t seed) {
   return {input_shape, x, target_shape, y};
 }
 
+/// The same samples as a file would hold them.
+template <class T>
+struct Stored {
+  io::MemorySource<T> data;
+  std::int64_t size() const { return data.size(); }
+  io::StoredField field(io::Part part) const {
+    return {part == io::Part::input ? input_shape : target_shape,
+            sizeof(T) == 4 ? io::CellType::float32 : io::CellType::float64};
+  }
+  void read_stored(io::Part part, std::int64_t sample, Box const& box, std::byte* cells) const {
+    if (part == io::Part::input)
+      data.read_input(sample, box, reinterpret_cast<T*>(cells));
+    else
+      data.read_target(sample, box, reinterpret_cast<T*>(cells));
+  }
+};
+
+enum class From { memory, store };
+
 FitOptions options_for(std::int64_t of_epochs = epochs) {
   FitOptions options{.epochs = of_epochs, .batch = batch, .seed = 5};
   options.schedule = warm_up(3, linear_decay(6, 16));
@@ -102,7 +122,7 @@ struct Ended {};
 /// Trains to the end, or until `last` steps were taken, with checkpoints in a folder unless its name is empty.
 template <class T, class Method>
 Outcome train(Counts const& counts, Method method, std::string const& folder, io::CheckpointOptions const& how,
-              std::int64_t last = 1000, FitOptions options = options_for()) {
+              std::int64_t last = 1000, FitOptions options = options_for(), From from = From::memory) {
   auto data = numbers<T>(sample_count, 3), validation = numbers<T>(5, 4);
   Trainer trainer{network<T>(counts), method, MeanSquaredError{}};
   Outcome outcome;
@@ -124,7 +144,15 @@ Outcome train(Counts const& counts, Method method, std::string const& folder, io
     };
   }
   try {
-    for (EpochReport const& r : trainer.fit(data, validation, options))
+    auto const fit = [&] {
+      if (from == From::memory) return trainer.fit(data, validation, options);
+      RankGrid<AnySplit> const ranks(world(), counts);
+      io::SampleStore store(ranks, Stored<T>{data},
+                            {.budget_bytes = 3 * static_cast<std::int64_t>(sizeof(T)) * input_shape.volume(),
+                             .augmentation = {.flips = true, .rotations = true, .seed = 2}});
+      return trainer.fit(store, validation, options);
+    };
+    for (EpochReport const& r : fit())
       outcome.reports.insert(outcome.reports.end(), {static_cast<double>(r.epoch), r.train_loss, r.validation_loss,
                                                      static_cast<double>(r.step)});
     if (options.start.epoch < options.epochs) CHECK(seen == options.epochs);
@@ -136,16 +164,17 @@ Outcome train(Counts const& counts, Method method, std::string const& folder, io
 
 /// Stopped after each step in turn, it goes on as if nothing had been.
 template <class T, class Method>
-void check_exact(Counts const& counts, Method method) {
-  Outcome const whole = train<T>(counts, method, "", {});
+void check_exact(Counts const& counts, Method method, From from = From::memory) {
+  FitOptions const options = options_for();
+  Outcome const whole = train<T>(counts, method, "", {}, 1000, options, from);
   CHECK(whole.steps == epochs * steps_per_epoch);
   REQUIRE(whole.reports.size() == 4 * epochs);
   for (std::int64_t last = 1; last <= epochs * steps_per_epoch; ++last) {
     CAPTURE(last);
     Scratch const scratch;
-    Outcome const begun = train<T>(counts, method, scratch / "run", {.every = 1}, last);
+    Outcome const begun = train<T>(counts, method, scratch / "run", {.every = 1}, last, options, from);
     CHECK(begun.steps == last);
-    Outcome rest = train<T>(counts, method, scratch / "run", {.every = 1, .resume = true});
+    Outcome rest = train<T>(counts, method, scratch / "run", {.every = 1, .resume = true}, 1000, options, from);
     CHECK(static_cast<std::int64_t>(rest.losses.size()) == epochs * steps_per_epoch - last);
     rest.losses.insert(rest.losses.begin(), begun.losses.begin(), begun.losses.end());
     CHECK(rest == whole);
@@ -183,6 +212,10 @@ TEST_CASE("resume: bit for bit as if it had not stopped, after any step") {
   check_exact<float>(cut_in_samples(), Adam{.rate = 1e-2});
   check_exact<float>(cut_in_two(), Adam{.rate = 1e-2, .weight_decay = 0.01});
   check_exact<double>(cut_in_channels(), Sgd{.rate = 0.05, .momentum = 0.9, .nesterov = true});
+}
+
+TEST_CASE("resume: from a store that reads ahead, turns and mirrors, too") {
+  check_exact<float>(cut_in_two(), Adam{.rate = 1e-2}, From::store);
 }
 
 TEST_CASE("resume: on another decomposition, ten steps in double agree to 1e-9") {
