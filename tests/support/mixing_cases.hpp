@@ -118,7 +118,8 @@ inline MixingCase draw_mixing(Mixing kind, Counts const& counts, Shape shape, st
     for (std::int64_t i = 2; i < counts.channel; ++i) product = product || counts.channel % i == 0;
     if (c.stationary == Stationary::w && counts.channel > 1 && !product) c.stationary = Stationary::automatic;
   }
-  if (kind == Mixing::conv) c.padding = static_cast<Padding>(draw(0, 3, "mode (zeros, circular, reflect, replicate)"));
+  if (kind == Mixing::conv)  // zeros half as often as each of the others
+    c.padding = static_cast<Padding>((draw(0, 6, "mode (0: zeros, 1: circular, 3: reflect, 5: replicate)") + 1) / 2);
   if (windowed)
     for (std::size_t i = static_cast<std::size_t>(3 - space); i < 3; ++i) draw_window(c, i, shape[space_in_order[i]]);
   c.bias = draw(0, 1, "bias") == 1;

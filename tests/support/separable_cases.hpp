@@ -50,12 +50,12 @@ SeparableCase draw_separable(std::int64_t ranks, bool to_one, AxisMapOf axis_map
       c.map.axis[i] = oracle::identity_axis(n);
       continue;
     }
-    std::int64_t const kind = draw(0, 3, "outputs (any, few, few, a multiple)");
+    std::int64_t const kind = draw(0, 4, "outputs (0: any, 1-3: few, 4: a multiple)");
     if (to_one)
       m = 1;
-    else if (kind == 1 || kind == 2)
+    else if (1 <= kind && kind <= 3)
       m = draw(1, 3, "few outputs");
-    else if (kind == 3)
+    else if (kind == 4)
       m = n * draw(1, 3, "times");
     else
       m = draw(1, c.space == 1 ? 20 : c.space == 2 ? 12 : 7, "outputs");
