@@ -395,7 +395,7 @@ TEST_CASE("checkpoint: a disk that fails while shards arrive is said by all, and
   std::string const path = scratch / "weights.h5";
   Net net = sequential<float>(RankGrid<AnySplit>(world(), {.channel = world().size()}),
                               SampleShape<3>{.channels = 6, .space = {4, 3, 5}}, dense(64, flattened, no_bias),
-                              dense(64, no_bias), dense(64, no_bias));
+                              dense(256, no_bias), dense(64, no_bias));
   net.allocate(1);
   FullDisk const disk;
   // The outline is on the disk by then, and the first parameter, which is not the last one sent, does not fit.

@@ -33,7 +33,9 @@ namespace detail {
   bool const running = initialized != 0 && finalized == 0;
   if (running) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(600 + 100 * (rank < 20 ? rank : 20)));
-  std::fprintf(stderr, "tessera: error: %s\n", message.c_str());
+  // In one piece: printf gives stderr pieces of 128 bytes (glibc 2.37), and what mpirun says may come between them.
+  std::string const line = "tessera: error: " + message + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   if (running) MPI_Abort(MPI_COMM_WORLD, 3);
   std::_Exit(3);
