@@ -17,6 +17,8 @@ Needs h5py and PyTorch: apt-get install python3-h5py python3-torch.
 import argparse
 import json
 import os
+import pathlib
+import pickle
 import shutil
 import sys
 import zlib
@@ -152,6 +154,11 @@ def main():
         sys.exit(f"convert_weights: {missing}; apt-get install python3-h5py python3-torch, and run with /usr/bin/python3")
     except (Fault, OSError) as fault:
         sys.exit(f"convert_weights: {fault}")
+    except (pickle.UnpicklingError, RuntimeError, TypeError, ValueError) as fault:
+        sys.exit(f"convert_weights: '{options.source}' and '--names' must be readable: {' '.join(str(fault).split())[:200]}")
+    finally:
+        part = pathlib.Path(options.target + ".part")
+        part.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

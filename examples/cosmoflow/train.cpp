@@ -63,7 +63,7 @@ void check(TrainOptions const& o) {
   require(o.every >= 0, "train", "--every must be at least 0, it is ", o.every);
   require(o.keep >= 1, "train", "--keep must be at least 1, it is ", o.keep);
   require(o.memory >= -1, "train", "--memory must be at least 0, or -1 for no limit, it is ", o.memory);
-  require(o.ahead >= 0, "train", "--ahead must be at least 0, it is ", o.ahead);
+  require(o.ahead >= 0 && o.ahead <= 1000, "train", "--ahead must be between 0 and 1000, it is ", o.ahead);
   require(o.rate > 0.0 && std::isfinite(o.rate), "train", "--rate must be positive and finite, it is ", o.rate);
 }
 
@@ -141,8 +141,8 @@ CLI::App* add_train(CLI::App& app, TrainOptions& o) {
   sub->add_flag("--flips,!--no-flips", o.flips, "Mirror universes at random (default: on)");
   sub->add_flag("--rotations", o.rotations, "Turn universes by quarters at random");
   sub->add_option("--memory", o.memory,
-                  "MiB of universes that each rank keeps in memory once it has read them; others are read again in "
-                  "every epoch (-1: no limit)")
+                  "MiB of universes that each rank keeps in memory once it has read them, and as much of those to "
+                  "validate on; others are read again in every epoch (-1: no limit)")
       ->capture_default_str();
   sub->add_flag("--preload", o.preload, "Read all universes that fit into memory before training begins");
   sub->add_option("--ahead", o.ahead, "Read this many micro-batches ahead on a thread of its own (0: none)")
@@ -222,7 +222,8 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
     say(speaks, checkpoints->attach(trainer, fit), o);
   }
   auto const reports = validation ? trainer.fit(data, *validation, fit) : trainer.fit(data, fit);
-  if (o.norm) trainer.refresh_statistics(data, o.batch);
+  std::int64_t const at_a_time = o.micro_batch > 0 ? o.micro_batch : o.batch;
+  if (o.norm) trainer.refresh_statistics(data, at_a_time);
   Json epochs = Json::array();
   for (tessera::EpochReport const& r : reports) {
     Json entry{{"epoch", r.epoch}, {"train_loss", r.train_loss}, {"seconds", r.seconds}};
@@ -245,7 +246,7 @@ void train(TrainOptions const& o, tessera::Communicator<tessera::Mpi> const& wor
   if (speaks && data.kept_samples() < data.size()) std::printf("train: %s\n", data.report().c_str());
   if (validation) {
     auto const ratios =
-        error_ratios(validation->source(), tessera::predict(net, *validation, o.batch), mean_target(data.source()));
+        error_ratios(validation->source(), tessera::predict(net, *validation, at_a_time), mean_target(data.source()));
     for (std::size_t k = 0; k < names.size(); ++k) {
       metrics["ratios"][names[k]] = ratios[k];
       if (speaks) std::printf("train: %s: validation error / error of the mean = %.3f\n", names[k], ratios[k]);

@@ -179,7 +179,7 @@ def check_options(jobs, folder):
     refused("--use-previous without --resume", ["--checkpoint", folder / "run", "--use-previous"],
             "cosmoflow: --use-previous requires --resume; run with --help to see what can be given")
     refused("a negative memory", ["--memory", "-2"], "train: --memory must be at least 0, or -1 for no limit, it is -2")
-    refused("to read -1 ahead", ["--ahead", "-1"], "train: --ahead must be at least 0, it is -1")
+    refused("to read -1 ahead", ["--ahead", "-1"], "train: --ahead must be between 0 and 1000, it is -1")
     refused("every -1 steps", ["--checkpoint", folder / "run", "--every", "-1"], "train: --every must be at least 0, it is -1")
     refused("to keep none", ["--checkpoint", folder / "run", "--keep", "0"], "train: --keep must be at least 1, it is 0")
     refused("checkpoints in a file", ["--checkpoint", path],

@@ -6,13 +6,11 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -50,7 +48,6 @@ class CountingSource {
 
   void read_stored(Part part, std::int64_t sample, Box const& box, std::byte* cells) {
     if (sample == broken) throw Error("CountingSource: sample " + std::to_string(sample) + " cannot be read");
-    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     StoredField const& f = field(part);
     auto const axes = io::stored_axes(f.order);
     for (std::int64_t i = 0; i < box.axis[1].size() * box.axis[2].size() * box.axis[3].size() * box.axis[4].size();
@@ -73,7 +70,6 @@ class CountingSource {
   }
 
   std::int64_t broken = -1;
-  bool slow = false;
   std::int64_t bytes_read = 0;
 
  private:
@@ -266,6 +262,48 @@ TEST_CASE("a read that fails on one rank fails on all, at its own micro-batch, a
     }
 }
 
+TEST_CASE("as many micro-batches are read ahead as asked for, and no more") {
+  auto const ranks = self_ranks();
+  StoredField const input{{1, 1, 1, 8, 1}, io::CellType::int32}, target{{1, 1, 1, 1, 1}, io::CellType::int32};
+  Partition const in(ranks.grid(), input.shape.with_samples(2)), out = in.scaled_to(target.shape.with_samples(2));
+  std::int64_t const bytes = 2 * (8 + 1) * 4;
+  for (int ahead = 0; ahead < 4; ++ahead)
+    for (std::int64_t budget : {std::int64_t{0}, std::int64_t{1} << 20}) {
+      CAPTURE(ahead);
+      CAPTURE(budget);
+      Store store(ranks, CountingSource(12, input, target), {.budget_bytes = budget, .ahead = ahead});
+      auto const next = [&](std::int64_t k) { return request_of(in, out, {2 * k, 2 * k + 1}); };
+      store.expect(6, next);
+      CHECK(store.source().bytes_read == ahead * bytes);
+      for (std::int64_t k = 0; k < 6; ++k) {
+        store.fetch(next(k));
+        CHECK(store.source().bytes_read == smaller(k + 1 + ahead, 6) * bytes);
+      }
+      // A plan that is dropped: what was to be read for it alone is not read, but for what has begun.
+      std::int64_t const before = store.source().bytes_read;
+      store.expect(6, next);
+      store.fetch(next(5));
+      store.fetch(next(4));
+      CHECK(store.source().bytes_read - before <= (budget == 0 ? (2 + ahead) * bytes : 0));
+    }
+}
+
+TEST_CASE("samples find room in other blocks than the one that needs them") {
+  auto const world = world_ranks();
+  RankGrid<AnySplit> const ranks(world, Counts{.sample = world.size()});
+  StoredField const input{{1, 1, 1, 8, 1}, io::CellType::int32}, target{{1, 1, 1, 1, 1}, io::CellType::int32};
+  std::int64_t const samples = 2 * world.size();
+  Store store(ranks, CountingSource(samples, input, target), {.budget_bytes = 2 * 36});
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (std::int64_t k = 0; k < samples; ++k) {  // one at a time: the first block needs them all
+      Partition const in(ranks.grid(), input.shape), out = in.scaled_to(target.shape);
+      expect_batch(store, ranks, {in, out, request_of(in, out, {k})}, {});
+    }
+  CHECK(store.kept_samples() == samples);
+  CHECK(store.kept_bytes() == 2 * 36);
+  CHECK(store.read_again() == 0);
+}
+
 TEST_CASE("what a store is told wrongly") {
   auto const ranks = world_ranks();
   StoredField const input{{1, 1, 1, 8, 1}, io::CellType::int32}, target{{1, 1, 1, 1, 1}, io::CellType::int32};
@@ -282,6 +320,25 @@ TEST_CASE("what a store is told wrongly") {
   options.budget_bytes = -1;
   CHECK_THROWS_WITH_AS(Store(ranks, CountingSource(2, input, target), options),
                        doctest::Contains("SampleStore: the budget and the number of micro-batches"), Error);
+}
+
+TEST_CASE("what a store cannot do is refused before anything is read") {
+  auto const ranks = world_ranks();
+  StoredField const input{{1, 1, 1, 8, 3}, io::CellType::int32}, target{{1, 1, 1, 1, 1}, io::CellType::int32};
+  auto const refused = [&](StoredField const& in, StoredField const& out, io::StoreOptions const& options,
+                           char const* message) {
+    CHECK_THROWS_WITH_AS(Store(ranks, CountingSource(2, in, out), options), doctest::Contains(message), Error);
+  };
+  StoredField two = input;
+  two.transforms = {{}, {}};
+  refused(two, target, {}, "SampleStore: the transforms must be none, one for all channels, or one for each of 3");
+  refused(input, {{1, 1, 1, 4, 1}, io::CellType::int32}, {.augmentation = {.flips = true}},
+          "SampleStore: targets must be labels of the input's cells, or belong to whole samples");
+  Store store(ranks, CountingSource(2, input, target));
+  Partition const in(ranks.grid(), {1, 1, 1, 16, 3}), out = in.scaled_to(target.shape);
+  CHECK_THROWS_WITH_AS(store.fetch(request_of(in, out, {0})), doctest::Contains("the network must fit the samples"),
+                       Error);
+  CHECK(store.source().bytes_read == 0);
 }
 
 TEST_CASE("what a store says of itself") {

@@ -25,7 +25,9 @@ class ByteExchange {
     for (Side* side : {&out_, &in_}) side->next.assign(ranks() + 1, 0);
   }
   void count_outgoing(int peer, std::int64_t bytes) { out_.next[index(peer) + 1] += bytes; }
-  void count_incoming(int peer, std::int64_t bytes) { in_.next[index(peer) + 1] += bytes; }
+  void count_incoming(int peer, std::int64_t bytes) {
+    if (peer != comm_.rank()) in_.next[index(peer) + 1] += bytes;
+  }
 
   /// After counting: begins to receive.
   void start() {

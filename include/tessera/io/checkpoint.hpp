@@ -155,7 +155,8 @@ struct CheckpointChecks {
 template <class T, class Space, class Method>
 class Checkpoint {
  public:
-  /// For this network, which may be cut otherwise than it was, and its optimizer. Both stay as they are. Collective.
+  /// For this network, which may be cut otherwise than it was, and its optimizer. Both stay as they are, but that a
+  /// network without memory is allocated, with seed 0. Collective.
   ///
   /// Fails: on every rank, naming the file and the reason, if it is damaged, foreign, of a newer format, of another
   /// network, optimizer or precision.

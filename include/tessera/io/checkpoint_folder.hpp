@@ -70,6 +70,7 @@ class CheckpointFolder {
       require(!failed, "CheckpointFolder", "the folder '", folder_, "' must be there, or creatable (", failed.message(),
               "); choose another");
       check_place("CheckpointFolder", path_of(0));
+      detail::sync_folder_of("CheckpointFolder", folder_);
       for (auto const& entry : std::filesystem::directory_iterator(folder_))  // left by a job that was ended
         if (std::string const name = entry.path().filename().string();
             name.starts_with("checkpoint-") && name.ends_with(".h5.part"))
@@ -84,6 +85,9 @@ class CheckpointFolder {
   /// be used: with its name, the reason, and the newest one that can.
   template <Resumable Run, class FitOptions>
   Resumed attach(Run& run, FitOptions& options) {
+    require(!options.on_checkpoint && options.checkpoint_every == 0, "CheckpointFolder",
+            "fit is given on_checkpoint and checkpoint_every already; leave them to the folder");
+    if (run.model().capacity() == 0) run.model().allocate(1, options.seed);  // as a training that begins would
     options.checkpoint_every = options_.every;
     options.on_checkpoint = [this, &run](TrainingState const& state) { save(run, state); };
     std::vector<std::int64_t> const there = steps();

@@ -81,6 +81,7 @@ class Hdf5Source {
   /// options tell to refuse.
   void read_stored(Part part, std::int64_t sample, Box const& box, std::byte* cells) {
     if (box.empty()) return;
+    detail::Hdf5Lock const lock;  // several stores may share a source
     StoredField const& f = field(part);
     Box inside = box;
     inside.axis[0] = {0, 1};
@@ -207,6 +208,7 @@ class Hdf5Source {
   template <class T>
   void read_as(Part part, std::int64_t sample, Box const& box, T* cells) {
     if (box.empty()) return;
+    detail::Hdf5Lock const lock;
     Box one = box;
     one.axis[0] = {0, 1};
     StoredField const& f = field(part);

@@ -68,7 +68,7 @@ class ReadAhead {
     while (true) {
       changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
       if (ends_) return;
-      auto const job = std::move(jobs_.front());
+      auto job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
       std::exception_ptr failure;
@@ -77,6 +77,7 @@ class ReadAhead {
       } catch (...) {
         failure = std::current_exception();
       }
+      job = nullptr;  // and what it holds, before anybody is told
       lock.lock();
       ++done_;
       if (failure) failures_.emplace_back(done_, failure);

@@ -31,7 +31,8 @@ struct ShardReader {
   /// A shard of a parameter, or of numbers like it, in PyTorch's order.
   template <class T, class Space>
   std::vector<T> shard(std::string const& name, Parameter<T, Space> const& p) const {
-    if (p.file_shape() == p.shape()) return box<T>(name, p.shape(), p.shard());
+    if (auto const cells = without_ones(p); cells.size() == p.file_shape().size())
+      return box<T>(name, p.file_shape(), cells);
     std::vector<T> part(static_cast<std::size_t>(p.count()));
     Hdf5Dataset const set = open<T>(name, p.file_shape());
     read_merged(set, p, part);
@@ -50,6 +51,18 @@ struct ShardReader {
   }
 
  private:
+  /// The shard along the axes that the file has, if it lacks none but some with one cell.
+  template <class T, class Space>
+  static std::vector<Interval> without_ones(Parameter<T, Space> const& p) {
+    std::vector<Interval> cells;
+    for (std::size_t axis = 0; axis < p.shape().size(); ++axis)
+      if (cells.size() < p.file_shape().size() && p.shape()[axis] == p.file_shape()[cells.size()])
+        cells.push_back(p.shard()[axis]);
+      else if (p.shape()[axis] != 1)
+        return {};
+    return cells;
+  }
+
   template <class T>
   Hdf5Dataset open(std::string const& name, std::vector<std::int64_t> const& shape) const {
     Hdf5Dataset set(who, path, name);

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,21 +21,13 @@
 #include "tessera/io/batch_request.hpp"
 #include "tessera/io/byte_exchange.hpp"
 #include "tessera/io/read_ahead.hpp"
+#include "tessera/io/sample_homes.hpp"
+#include "tessera/io/store_options.hpp"
 #include "tessera/io/stored.hpp"
 #include "tessera/io/stored_copy.hpp"
 #include "tessera/partition/partition.hpp"
 
 namespace tessera::io {
-
-struct StoreOptions {
-  /// How much each rank keeps in memory. What does not fit is read again each time; 0: nothing is kept.
-  std::int64_t budget_bytes = std::numeric_limits<std::int64_t>::max();
-  bool preload = false;            ///< read everything that fits at once, when the store is made
-  int ahead = 2;                   ///< micro-batches whose files are read behind the ones before; 0: none
-  Augmentation augmentation = {};  ///< of training samples; labels of cells follow
-  /// Which sample block of the ranks keeps a sample; without it the one that first needs it.
-  std::function<std::int64_t(std::int64_t sample)> owner = nullptr;
-};
 
 /// Keeps the samples of a source in the memory of all ranks together: the first epoch reads them, later ones bring the
 /// boxes of each micro-batch from rank to rank, in any order and under any decomposition. A thread of its own reads
@@ -55,8 +47,7 @@ class SampleStore {
       : exchange_(ranks.world().duplicate()),
         source_(std::move(source)),
         options_(std::move(options)),
-        home_(static_cast<std::size_t>(source_.size()), nowhere),
-        read_(home_.size(), false) {
+        read_(static_cast<std::size_t>(source_.size()), false) {
     Counts counts = ranks.grid().counts();
     blocks_ = counts.sample;
     counts.sample = 1;
@@ -64,21 +55,29 @@ class SampleStore {
     inner_ = inner.size();
     for (Part const part : parts) {
       fields_[index(part)] = source_.field(part);
+      check_transforms("SampleStore", field(part));
       homes_[index(part)] = Partition(inner, field(part).shape.with_samples(1));
     }
+    bool const augments = options_.augmentation.flips || options_.augmentation.rotations;
+    require(!augments || turns(Part::target) || space(Part::target) == std::array<std::int64_t, 3>{1, 1, 1},
+            "SampleStore",
+            "targets must be labels of the input's cells, or belong to whole samples, to be right for volumes "
+            "that are mirrored and turned, but for inputs ",
+            input_shape(), " they are ", target_shape());
     options_.budget_bytes = comm().all_reduce(options_.budget_bytes, Reduce::min);
     require(options_.budget_bytes >= 0 && options_.ahead >= 0, "SampleStore",
             "the budget and the number of micro-batches to read ahead must be at least 0, but they are ",
             options_.budget_bytes, " and ", options_.ahead);
-    for (std::int64_t i = 0; i < inner_; ++i) sample_bytes_ = larger(sample_bytes_, home_bytes(i));
-    used_.assign(static_cast<std::size_t>(blocks_), 0);
+    std::int64_t sample_bytes = 0;
+    for (std::int64_t i = 0; i < inner_; ++i) sample_bytes = larger(sample_bytes, home_bytes(i));
+    kept_at_ = SampleHomes(size(), blocks_, sample_bytes, options_.budget_bytes, options_.owner);
     if (options_.preload) preload();
   }
 
   SampleStore(SampleStore const&) = delete;
   SampleStore& operator=(SampleStore const&) = delete;
 
-  std::int64_t size() const { return static_cast<std::int64_t>(home_.size()); }
+  std::int64_t size() const { return static_cast<std::int64_t>(read_.size()); }
   StoredField const& field(Part part) const { return fields_[index(part)]; }
   Shape input_shape() const { return field(Part::input).shape; }
   Shape target_shape() const { return field(Part::target).shape; }
@@ -120,7 +119,7 @@ class SampleStore {
     return turns(part) ? batch_.symmetries[static_cast<std::size_t>(n)] : none;
   }
 
-  std::int64_t kept_samples() const { return kept_; }
+  std::int64_t kept_samples() const { return kept_at_.kept(); }
   /// On this rank.
   std::int64_t kept_bytes() const {
     std::int64_t sum = 0;
@@ -132,14 +131,15 @@ class SampleStore {
   std::int64_t read_again() const { return read_again_; }
   /// What a user should know, as a line.
   std::string report() const {
-    return kept_ == size() ? tessera::detail::text("SampleStore: all ", size(), " samples are kept in memory")
-                           : tessera::detail::text(
-                                 "SampleStore: ", kept_, " of ", size(), " samples are kept in ", options_.budget_bytes,
-                                 " bytes per rank, the others are read each time (", read_again_, " so far)");
+    return kept_samples() == size()
+               ? tessera::detail::text("SampleStore: all ", size(), " samples are kept in memory")
+               : tessera::detail::text("SampleStore: ", kept_samples(), " of ", size(), " samples are kept in ",
+                                       options_.budget_bytes, " bytes per rank, the others are read each time (",
+                                       read_again_, " so far)");
   }
 
  private:
-  static constexpr std::int64_t nowhere = -1;
+  static constexpr std::int64_t nowhere = SampleHomes::nowhere;
   static constexpr std::array<Part, 2> parts{Part::input, Part::target};
   static constexpr std::size_t index(Part part) { return part == Part::input ? 0 : 1; }
 
@@ -159,6 +159,7 @@ class SampleStore {
     std::vector<std::int64_t> homes;  ///< of each sample, `nowhere` if it is read straight to where it is wanted
     std::array<Wanted, 2> wanted;
     ReadAhead::Ticket ticket = 0;
+    std::shared_ptr<std::atomic<bool>> dropped = std::make_shared<std::atomic<bool>>(false);
   };
   /// Cells of one sample that travel between this rank and another.
   struct Piece {
@@ -177,9 +178,10 @@ class SampleStore {
   }
 
   /// Whether a part is turned with the sample: the input, and labels of its cells.
-  bool turns(Part part) const {
-    auto const space = [](Shape const& s) { return std::array{s.depth, s.height, s.width}; };
-    return part == Part::input || space(field(part).shape) == space(field(Part::input).shape);
+  bool turns(Part part) const { return part == Part::input || space(part) == space(Part::input); }
+  std::array<std::int64_t, 3> space(Part part) const {
+    Shape const& s = field(part).shape;
+    return {s.depth, s.height, s.width};
   }
 
   /// The stored cells of one sample that become `box`.
@@ -188,19 +190,9 @@ class SampleStore {
     return turns(part) ? p.symmetries[static_cast<std::size_t>(n)].original(box, field(part).shape) : box;
   }
 
-  /// Gives a sample a home, if it has none and there is room. The same on every rank.
-  void settle(std::int64_t sample, std::int64_t wanted_by) {
-    std::int64_t& home = home_[static_cast<std::size_t>(sample)];
-    if (home != nowhere) return;
-    std::int64_t const at = options_.owner ? options_.owner(sample) : wanted_by;
-    require(0 <= at && at < blocks_, "SampleStore", "the owner of sample ", sample, " must be one of the ", blocks_,
-            " sample blocks, but is ", at);
-    std::int64_t& used = used_[static_cast<std::size_t>(at)];
-    if (sample_bytes_ > options_.budget_bytes - used) return;
-    used += sample_bytes_;
-    home = at;
-    ++kept_;
-    if (at != block()) return;
+  /// Gives a sample a home, if it has none and there is room, and begins to read it there.
+  void settle(std::int64_t sample, std::int64_t needed_by) {
+    if (!kept_at_.settle(sample, needed_by) || kept_at_[sample] != block()) return;
     Own& own = own_[sample];
     for (Part const part : parts) {
       Box const box = home_box(part, rank() % inner_);
@@ -225,7 +217,13 @@ class SampleStore {
     Prepared p;
     p.request = request;
     for (Part const part : parts)
-      for (int r = 0; r < comm().size(); ++r) p.boxes[index(part)].push_back(request.box(part, r));
+      for (int r = 0; r < comm().size(); ++r) {
+        Box box = p.boxes[index(part)].emplace_back(request.box(part, r));
+        if (box.empty()) continue;
+        box.axis[0] = {0, 1};
+        require(field(part).shape.box().contains(box), "SampleStore", "samples of shape ", field(part).shape,
+                " do not hold the box ", box, " that rank ", r, " wants; the network must fit the samples");
+      }
     auto const count = static_cast<std::int64_t>(request.samples.size());
     for (std::int64_t const sample : request.samples) {
       require(0 <= sample && sample < size(), "SampleStore", "there are ", size(), " samples, but sample ", sample,
@@ -236,7 +234,7 @@ class SampleStore {
     for (std::int64_t n = 0; n < count; ++n) {
       std::int64_t const sample = request.samples[static_cast<std::size_t>(n)];
       settle(sample, first_wanting(p, n) / inner_);
-      p.homes.push_back(home_[static_cast<std::size_t>(sample)]);
+      p.homes.push_back(kept_at_[sample]);
       if (p.homes.back() == nowhere) {
         std::vector<bool>::reference seen = read_[static_cast<std::size_t>(sample)];
         read_again_ += seen ? 1 : 0;
@@ -254,8 +252,8 @@ class SampleStore {
       for (std::int64_t n = w.box.axis[0].begin; n < w.box.axis[0].end; ++n) {
         if (p.homes[static_cast<std::size_t>(n)] != nowhere) continue;
         submit([this, part, sample = request.samples[static_cast<std::size_t>(n)], box = original(part, w.box, p, n),
-                cells = w.cells, at = (n - w.box.axis[0].begin) * w.sample_bytes] {
-          source_.read_stored(part, sample, box, cells->data() + at);
+                cells = w.cells, at = (n - w.box.axis[0].begin) * w.sample_bytes, dropped = p.dropped] {
+          if (!*dropped) source_.read_stored(part, sample, box, cells->data() + at);
         });
       }
     }
@@ -278,13 +276,19 @@ class SampleStore {
   void look_ahead() {
     while (asked_ < coming_ && static_cast<int>(expected_.size()) < options_.ahead)
       expected_.push_back(prepare(next_(asked_++)));
+    if (asked_ == coming_) next_ = nullptr;
   }
 
-  /// Another order than expected. Reads for it that are under way keep their memory until they are done.
+  /// Another order than expected. What was to be read for it alone is not read any more; a read that is under way keeps
+  /// its memory until it is done.
   void drop_expected() {
-    for (Prepared& p : expected_) dropped_.push_back(std::move(p));
+    for (Prepared& p : expected_) {
+      *p.dropped = true;
+      dropped_.push_back(std::move(p));
+    }
     expected_.clear();
     coming_ = asked_ = 0;
+    next_ = nullptr;
   }
 
   /// Awaits the reads up to a ticket, on every rank. Fails: on every rank.
@@ -301,11 +305,15 @@ class SampleStore {
 
   /// Memory that no micro-batch uses any more.
   Buffer buffer(std::int64_t bytes) {
-    for (Buffer const& free : buffers_)
-      if (free.use_count() == 1) {
-        free->resize(std::max(free->size(), static_cast<std::size_t>(bytes)));
-        return free;
-      }
+    Buffer best;
+    for (Buffer const& free : buffers_) {
+      bool const holds = static_cast<std::int64_t>(free->size()) >= bytes;
+      if (free.use_count() == 1 && (!best || holds)) best = free;
+    }
+    if (best) {
+      best->resize(std::max(best->size(), static_cast<std::size_t>(bytes)));
+      return best;
+    }
     return buffers_.emplace_back(std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(bytes)));
   }
 
@@ -372,10 +380,8 @@ class SampleStore {
     }
     drop_expected();
     dropped_.clear();
-    std::fill(home_.begin(), home_.end(), nowhere);
-    std::fill(used_.begin(), used_.end(), 0);
+    kept_at_.forget();
     own_.clear();
-    kept_ = 0;
   }
 
   ByteExchange exchange_;
@@ -384,10 +390,8 @@ class SampleStore {
   std::int64_t blocks_ = 1, inner_ = 1;  ///< sample blocks, and the ranks of each
   std::array<StoredField, 2> fields_;
   std::array<Partition, 2> homes_;  ///< how the ranks of a block cut what they keep of a sample
-  std::int64_t sample_bytes_ = 0;   ///< that one rank of a block keeps of a sample, at most
-  std::vector<std::int64_t> home_;  ///< which block keeps a sample
-  std::vector<std::int64_t> used_;  ///< bytes on each rank of a block, at most
-  std::int64_t kept_ = 0, read_again_ = 0;
+  SampleHomes kept_at_;
+  std::int64_t read_again_ = 0;
   std::vector<bool> read_;  ///< of samples without a home: whether they were read
   std::map<std::int64_t, Own> own_;
 

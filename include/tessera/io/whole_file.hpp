@@ -57,6 +57,13 @@ inline bool read_at(int file, std::int64_t at, std::size_t count, std::string& b
   return true;
 }
 
+/// Lets the entry of a file or folder in its folder reach the disk.
+inline void sync_folder_of(std::string const& who, std::string const& path) {
+  Descriptor const folder(folder_of(path), O_RDONLY | O_DIRECTORY);
+  require(folder.get() >= 0 && ::fsync(folder.get()) == 0, who, "the folder of '", path, "' must reach the disk (",
+          std::strerror(errno), "); check the disk");
+}
+
 }  // namespace detail
 
 /// Whether write_whole_file may succeed: a check to make before the work whose result will be written.
@@ -125,9 +132,7 @@ class WholeFile {
   void commit() {
     need(::fsync(file_->get()) == 0 && file_->close() && std::rename(part().c_str(), path_.c_str()) == 0);
     committed_ = true;
-    detail::Descriptor const folder(detail::folder_of(path_), O_RDONLY | O_DIRECTORY);
-    require(folder.get() >= 0 && ::fsync(folder.get()) == 0, who_, "the folder of '", path_, "' must reach the disk (",
-            std::strerror(errno), "); check the disk");
+    detail::sync_folder_of(who_, path_);
   }
 
  private:

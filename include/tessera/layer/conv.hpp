@@ -101,7 +101,8 @@ class ConvOp {
     std::vector<ParameterSpec> list{{"weight",
                                      {out, in, w[0].kernel, w[1].kernel, w[2].kernel},
                                      {2, 3, 4, 1, 0},
-                                     Initial::glorot(in * taps, out * taps)}};
+                                     Initial::glorot(in * taps, out * taps),
+                                     detail::weight_file_shape(spec_.windows.rank(), out, in, windows())}};
     if (spec_.bias) list.push_back({"bias", {out}, {0}, Initial::value(0.0)});
     return list;
   }

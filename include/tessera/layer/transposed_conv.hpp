@@ -108,7 +108,8 @@ class TransposedConvOp {
     std::vector<ParameterSpec> list{{"weight",
                                      {input.channel, out, w[0].kernel, w[1].kernel, w[2].kernel},
                                      {2, 3, 4, 1, 0},
-                                     Initial::glorot(out * taps, input.channel * taps)}};
+                                     Initial::glorot(out * taps, input.channel * taps),
+                                     detail::weight_file_shape(spec_.windows.rank(), input.channel, out, windows())}};
     if (spec_.bias) list.push_back({"bias", {spec_.out_channels}, {0}, Initial::value(0.0)});
     return list;
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/op/geometry.hpp"
@@ -196,6 +197,14 @@ class WindowSpec {
 };
 
 namespace detail {
+
+/// The shape of a weight as PyTorch has it, without the axes that a layer of fewer dimensions lacks.
+inline std::vector<std::int64_t> weight_file_shape(int rank, std::int64_t first, std::int64_t second,
+                                                   Windows const& windows) {
+  std::vector<std::int64_t> shape{first, second};
+  for (int i = 3 - rank; i < 3; ++i) shape.push_back(windows.axis[i].kernel);
+  return shape;
+}
 
 template <int Rank, std::int64_t Kernel>
 WindowSpec window_spec() {

@@ -21,6 +21,7 @@ template <class T, class Space, class Data, class Use>
 requires io::AnySource<Data, T>
 void for_each_prediction(Model<T, Space> model, Data& data, std::int64_t batch, Use use) {
   require(batch >= 1, "for_each_prediction", "needs a batch of at least 1 sample, not ", batch);
+  require(data.size() >= 1, "for_each_prediction", "the source holds no samples");
   std::int64_t const most = std::min(batch, data.size());
   model.allocate(std::max(most, model.capacity()));
   io::BatchReader<T, Space> reader;

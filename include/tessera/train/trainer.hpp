@@ -76,7 +76,7 @@ class Trainer {
     return fit_and_validate<Data, Data>(data, nullptr, options);
   }
 
-  /// The same, with the loss on other data after each epoch.
+  /// The same, with the loss on other data after each epoch, evaluated by micro-batches.
   template <io::AnySource<T> Data, io::AnySource<T> Validation>
   std::vector<EpochReport> fit(Data& data, Validation& validation, FitOptions const& options) {
     return fit_and_validate(data, &validation, options);
@@ -163,6 +163,12 @@ class Trainer {
     world().all_reduce(totals, 2);
     part = {totals[0], totals[1]};
   }
+  /// An epoch's samples.
+  static std::vector<std::int64_t> order_of(std::int64_t samples, FitOptions const& options, std::int64_t epoch) {
+    auto order = io::shuffled(samples, options.seed, static_cast<std::uint64_t>(epoch));
+    if (!options.shuffle) std::sort(order.begin(), order.end());
+    return order;
+  }
   static std::int64_t micro_batch(FitOptions const& options, std::int64_t batch) {
     return options.micro_batch > 0 ? std::min(options.micro_batch, batch) : batch;
   }
@@ -188,6 +194,8 @@ class Trainer {
     require(options.batch >= 1 && options.epochs >= 0, "Trainer::fit", "needs a batch of at least 1 sample, not ",
             options.batch);
     require(data.size() >= 1, "Trainer::fit", "the source holds no samples");
+    require(validation == nullptr || validation->size() >= 1, "Trainer::fit",
+            "the source to validate on holds no samples; leave it out, or give it some");
     require(options.checkpoint_every >= 0, "Trainer::fit", "checkpoints every ", options.checkpoint_every,
             " steps are not possible; give a positive number, or 0 for the ends of epochs alone");
     TrainingState at = start_of(data.size(), options);
@@ -196,13 +204,20 @@ class Trainer {
     StepReport report;
     report.samples_in_all = options.epochs * data.size();
     report.samples_done = at.epoch * data.size() + at.samples_done;
+    // The next epoch's first samples are read during the validation, unless that needs the same store.
+    bool const apart = static_cast<void const*>(validation) != static_cast<void const*>(&data);
+    auto const expect = [&](std::int64_t epoch, std::int64_t from) {
+      if (epoch < options.epochs)
+        loader_.expect(
+            data, loss_,
+            {order_of(data.size(), options, epoch), from, options.batch, micro_batch(options, options.batch)},
+            static_cast<std::uint64_t>(epoch));
+    };
+    expect(at.epoch, at.samples_done);
     while (at.epoch < options.epochs) {
       auto const epoch_start = Clock::now();
       double const epoch_before = at.epoch_seconds;
-      auto order = io::shuffled(data.size(), options.seed, static_cast<std::uint64_t>(at.epoch));
-      if (!options.shuffle) std::sort(order.begin(), order.end());
-      loader_.expect(data, loss_, {order, at.samples_done, options.batch, micro_batch(options, options.batch)},
-                     static_cast<std::uint64_t>(at.epoch));
+      auto const order = order_of(data.size(), options, at.epoch);
       while (at.samples_done < data.size()) {
         auto const first = order.begin() + at.samples_done;
         std::int64_t const n = std::min(options.batch, data.size() - at.samples_done);
@@ -220,11 +235,14 @@ class Trainer {
         bool const due = options.checkpoint_every > 0 && optimizer_.steps() % options.checkpoint_every == 0;
         if (options.on_checkpoint && due && at.samples_done < data.size()) options.on_checkpoint(at);
       }
+      if (apart) expect(at.epoch + 1, 0);
       check_replicas();
-      double const validation_loss = validation != nullptr ? evaluate(*validation, options.batch) : std::nan("");
+      double const validation_loss =
+          validation != nullptr ? evaluate(*validation, micro_batch(options, options.batch)) : std::nan("");
       at.reports.push_back({at.epoch + 1, at.loss_sum / static_cast<double>(data.size()), validation_loss,
                             epoch_before + since(epoch_start), optimizer_.steps()});
       ++at.epoch;
+      if (!apart) expect(at.epoch, 0);
       at.samples_done = 0;
       at.loss_sum = at.epoch_seconds = 0.0;
       at.seconds = before + since(start);
@@ -258,6 +276,7 @@ class Trainer {
   template <class Data, class Use>
   void for_each_batch(Data& data, std::int64_t batch, Mode mode, Use use) {
     require(batch >= 1, "Trainer", "needs a batch of at least 1 sample, not ", batch);
+    require(data.size() >= 1, "Trainer", "the source holds no samples");
     std::vector<std::int64_t> samples(static_cast<std::size_t>(data.size()));
     std::iota(samples.begin(), samples.end(), std::int64_t{0});
     std::int64_t const most = std::min(batch, data.size());
