@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +76,35 @@ struct Outcome {
   friend bool operator==(Outcome const&, Outcome const&) = default;
 };
 
+/// A store that counts the micro-batches which come otherwise than announced.
+class Announced {
+ public:
+  Announced(RankGrid<AnySplit> const& ranks, Stored data) : store_(ranks, std::move(data)) {}
+  std::int64_t size() const { return store_.size(); }
+  io::StoredField const& field(io::Part part) const { return store_.field(part); }
+  void expect(std::int64_t count, std::function<io::BatchRequest(std::int64_t)> const& next) {
+    plan_.clear();
+    for (std::int64_t k = 0; k < count; ++k) plan_.push_back(next(k));
+    store_.expect(count, next);
+  }
+  void fetch(io::BatchRequest const& request) {
+    bool const announced =
+        !plan_.empty() && plan_.front().samples == request.samples && plan_.front().epoch == request.epoch;
+    surprises += announced ? 0 : 1;
+    if (announced) plan_.pop_front();
+    ++fetches;
+    store_.fetch(request);
+  }
+  std::byte const* cells(io::Part part, std::int64_t n) const { return store_.cells(part, n); }
+  io::Symmetry symmetry(io::Part part, std::int64_t n) const { return store_.symmetry(part, n); }
+
+  int fetches = 0, surprises = 0;
+
+ private:
+  io::SampleStore<Stored> store_;
+  std::deque<io::BatchRequest> plan_;
+};
+
 template <class Data>
 Outcome train(RankGrid<AnySplit> const& ranks, Data& data, Data& validation, FitOptions options) {
   Trainer trainer{network(ranks), Adam{.rate = 1e-2}, MeanSquaredError{}};
@@ -131,6 +162,20 @@ TEST_CASE("training, evaluation and prediction from a store give the bits that t
       io::SampleStore<Stored> store(ranks, data, how), other(ranks, validation, how);
       CHECK(train(ranks, store, other, options) == direct);
     }
+  }
+}
+
+TEST_CASE("a store is told every micro-batch before it is asked for") {
+  RankGrid<AnySplit> const ranks(world_ranks(), cut(world_ranks().size()));
+  for (std::int64_t micro : {0, 2}) {
+    Announced data(ranks, Stored(11, value_shape, 0, 1)), validation(ranks, Stored(4, value_shape, 0, 2));
+    FitOptions const options{.epochs = 3, .batch = 4, .micro_batch = micro, .seed = 6};
+    train(ranks, data, validation, options);
+    train(ranks, data, data, options);
+    CHECK(data.fetches > 40);
+    CHECK(validation.fetches >= 3);
+    CHECK(data.surprises == 0);
+    CHECK(validation.surprises == 0);
   }
 }
 
