@@ -180,9 +180,8 @@ class Parameter {
     require(static_cast<std::int64_t>(values.size()) == count_, "Parameter::set", name_, " has ", count_,
             " elements here, but ", values.size(), " were given");
     std::vector<T> stored(values.size());
-    std::int64_t next = 0;
-    for_each([&](std::int64_t, std::int64_t at) {
-      stored[static_cast<std::size_t>(at)] = values[static_cast<std::size_t>(next++)];
+    for_each_place([&](std::int64_t logical, std::int64_t at) {
+      stored[static_cast<std::size_t>(at)] = values[static_cast<std::size_t>(logical)];
     });
     upload(stored, alike);
   }
@@ -216,15 +215,49 @@ class Parameter {
     }
   }
 
+  /// visit(place in the shard in PyTorch's order, place in this rank's memory), in an order that is kind to caches: a
+  /// few neighbours in memory at a time.
+  template <class Visit>
+  void for_each_place(Visit visit) const {
+    if (count_ == 0) return;
+    std::size_t const axes = shard_.size();
+    std::vector<std::int64_t> logical_step(axes, 1), stored_step(axes, 1), at(axes, 0);
+    for (std::size_t i = axes, logical = 1, stored = 1; i-- > 0;) {
+      auto const axis = static_cast<std::size_t>(spec_.stored_order[i]);
+      logical_step[i] = static_cast<std::int64_t>(logical);
+      stored_step[axis] = static_cast<std::int64_t>(stored);
+      logical *= static_cast<std::size_t>(shard_[i].size());
+      stored *= static_cast<std::size_t>(shard_[axis].size());
+    }
+    auto const unit = static_cast<std::size_t>(spec_.stored_order.back());
+    std::int64_t const all = shard_[unit].size(), width = unit + 1 == axes ? all : 16;
+    for (std::int64_t begin = 0; begin < all; begin += width) {
+      std::int64_t const end = smaller(begin + width, all);
+      std::int64_t logical = 0, stored = 0;
+      for (bool more = true; more;) {
+        for (std::int64_t i = begin; i < end; ++i) visit(logical + i * logical_step[unit], stored + i);
+        more = false;
+        for (std::size_t axis = axes; axis-- > 0 && !more;) {
+          if (axis == unit) continue;
+          more = ++at[axis] < shard_[axis].size();
+          logical += more ? logical_step[axis] : (1 - at[axis]) * logical_step[axis];
+          stored += more ? stored_step[axis] : (1 - at[axis]) * stored_step[axis];
+          if (!more) at[axis] = 0;
+        }
+      }
+    }
+  }
+
   void upload(std::vector<T> const& stored, Storage<T, Space> const& to) const {
     copy_flat<Space, Host>(to.data(), stored.data(), count_);
   }
 
   std::vector<T> in_logical_order(Storage<T, Space> const& storage) const {
-    std::vector<T> stored(static_cast<std::size_t>(count_)), logical;
-    logical.reserve(stored.size());
+    std::vector<T> stored(static_cast<std::size_t>(count_)), logical(stored.size());
     copy_flat<Host, Space, T>(stored.data(), storage.data(), count_);
-    for_each([&](std::int64_t, std::int64_t at) { logical.push_back(stored[static_cast<std::size_t>(at)]); });
+    for_each_place([&](std::int64_t to, std::int64_t at) {
+      logical[static_cast<std::size_t>(to)] = stored[static_cast<std::size_t>(at)];
+    });
     return logical;
   }
 
