@@ -21,6 +21,7 @@
 #include "tessera/layer/flat_dense.hpp"
 #include "tessera/layer/flatten.hpp"
 #include "tessera/layer/redistribute.hpp"
+#include "tessera/layer/transposed_conv.hpp"
 #include "tessera/model/model.hpp"
 
 namespace {
@@ -216,4 +217,36 @@ TEST_CASE("weights: a disk that fills up leaves what was there before") {
     io::load_weights(other, path);
     CHECK(values_of(other) == values_of(net));
   }
+}
+
+TEST_CASE("weights of 1-D and 2-D convolutions have the shapes that PyTorch gives them, cut or not") {
+  using Filters = Distribution<Sample, Channel>;
+  auto const net = [](Counts const& counts, auto const& first, auto const& second) {
+    return sequential<float>(RankGrid<Filters>(world(), counts), SampleShape<2>{.channels = 4, .space = {6, 5}}, first,
+                             second);
+  };
+  auto const check = [&](auto const& first, auto const& second, Extents const& one, Extents const& two) {
+    Scratch const scratch;
+    std::string const path = scratch / "weights.h5";
+    Net cut = net({.channel = world().size()}, first, second), whole = net({.sample = world().size()}, first, second);
+    cut.allocate(1, 3);
+    whole.allocate(1, 4);
+    io::save_weights(cut, path);
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(io::Hdf5Dataset("test", path, cut.parameters()[0]->name()).extents() == one);
+    CHECK(io::Hdf5Dataset("test", path, cut.parameters()[2]->name()).extents() == two);
+    io::load_weights(whole, path);
+    for (std::size_t i = 0; i < whole.parameters().size(); ++i)
+      CHECK(whole.parameters()[i]->download() == cut.parameters()[i]->download_whole(world()));
+    io::save_weights(whole, path);
+    MPI_Barrier(MPI_COMM_WORLD);
+    std::vector<std::vector<float>> before;
+    for (auto const* p : cut.parameters()) before.push_back(p->download());
+    cut.parameters()[0]->set(std::vector<float>(before[0].size(), 0.5f));
+    io::load_weights(cut, path);
+    for (std::size_t i = 0; i < before.size(); ++i) CHECK(cut.parameters()[i]->download() == before[i]);
+  };
+  check(conv2d(5, kernel(3, 2), padding(1)), transposed_conv2d(4, kernel(2, 1), stride(2)), {5, 4, 3, 2}, {5, 4, 2, 1});
+  check(conv1d(6, kernel(3), padding(1), groups(2)), conv1d<1>(1), {6, 2, 3}, {1, 6, 1});
+  check(conv3d(3, kernel(1, 3, 1)), conv2d(2, kernel(1, 1)), {3, 4, 1, 3, 1}, {2, 3, 1, 1});
 }
