@@ -104,7 +104,7 @@ def main():
     parser.add_argument("launch", nargs="+", help="the program, and before it how its ranks are started")
     options = parser.parse_args()
     generator = random.Random(options.seed)
-    faults, kills, writing, resumed = [], 0, 0, 0
+    faults, kinds, kills, writing, resumed = [], set(), 0, 0, 0
 
     with tempfile.TemporaryDirectory(prefix="tessera-") as scratch:
         undisturbed = Job(options.launch, Path(scratch) / "undisturbed", options.epochs)
@@ -136,8 +136,15 @@ def main():
                     break
                 kills += 1
                 rounds += 1
+                kinds.add(everyone)
+                ended_by = time.monotonic() + LIMIT
                 if job.finish(LIMIT) is None:
                     faults.append(f"hangs after a kill:\n{job.said()}")
+                    break
+                while job.ranks() and time.monotonic() < ended_by:
+                    time.sleep(0.02)
+                if job.ranks():
+                    faults.append(f"ranks live on after a kill:\n{job.said()}")
                     break
                 caught = len(parts(folder))
                 writing += caught
@@ -154,6 +161,8 @@ def main():
 
     if kills >= 10 and writing < kills // 5:
         faults.append(f"only {writing} kills came while a checkpoint was written")
+    if kills >= 10 and len(kinds) < 2:
+        faults.append("kills were all of one kind, of one rank or of all")
     if kills >= 10 and resumed == 0:
         faults.append("no run went on from a checkpoint")
     for fault in faults:

@@ -14,6 +14,7 @@
 
 #include "tessera/comm/environment.hpp"
 #include "tessera/io/checkpoint_folder.hpp"
+#include "tessera/io/sample_store.hpp"
 #include "tessera/io/source.hpp"
 #include "tessera/layer/activation.hpp"
 #include "tessera/layer/batch_norm.hpp"
@@ -40,6 +41,17 @@ io::MemorySource<float> numbers(std::int64_t count, std::uint64_t seed) {
   return {input_shape, x, target_shape, y};
 }
 
+/// The same as a file would hold them, for a thread to read.
+struct Stored {
+  io::MemorySource<float> data;
+  std::int64_t size() const { return data.size(); }
+  io::StoredField field(io::Part part) const { return {part == io::Part::input ? input_shape : target_shape}; }
+  void read_stored(io::Part part, std::int64_t sample, Box const& box, std::byte* cells) const {
+    auto* const to = reinterpret_cast<float*>(cells);
+    part == io::Part::input ? data.read_input(sample, box, to) : data.read_target(sample, box, to);
+  }
+};
+
 int run(Environment const& env, std::string const& folder, std::int64_t epochs) {
   auto const world = env.world();
   if (world.rank() == 0) std::printf("killed: began\n");
@@ -50,7 +62,10 @@ int run(Environment const& env, std::string const& folder, std::int64_t epochs) 
       sequential<float>(grid, SampleShape<3>{.channels = 4, .space = {12, 12, 12}}, conv3d<3>(16, same), batch_norm(),
                         leaky_relu(0.01), conv3d<3>(16, stride(2), padding(1)), batch_norm(), leaky_relu(0.01),
                         dropout(0.2), dense(64, flattened), leaky_relu(0.01), dropout(0.2), dense(2));
-  auto data = numbers(20, 3), validation = numbers(6, 4);
+  io::StoreOptions const keep{.budget_bytes = std::int64_t{200} << 10,
+                              .augmentation = {.flips = true, .rotations = true}};
+  io::SampleStore data(grid, Stored{numbers(20, 3)}, keep);
+  auto validation = numbers(6, 4);
   // [train]
   Trainer trainer{net, Adam{.rate = 1e-3}, MeanSquaredError{}};
   FitOptions options{.epochs = epochs, .batch = 3, .seed = 5};
