@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <hdf5.h>
 #include <sys/stat.h>
 
 #include <algorithm>

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <hdf5.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
