@@ -226,7 +226,7 @@ Case draw_case(std::int64_t ranks, Kind kind) {
   std::int64_t const space = draw(1, 3, "spatial axes");
   Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   Shape shape = draw_shape(counts, space);
-  while (shape.volume() > 3000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
+  shrink(shape, 3000);
   c.input = draw_partition(shape, counts);
   switch (kind) {
     case Kind::elu: c.parameter = static_cast<double>(draw(-2, 8, "alpha in quarters")) / 4; break;

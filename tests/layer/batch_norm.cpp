@@ -199,7 +199,7 @@ Case draw_case(std::int64_t ranks) {
   std::int64_t const space = draw(1, 3, "spatial axes");
   Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   Shape shape = draw_shape(counts, space);
-  while (shape.volume() > 6000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
+  shrink(shape, 6000);
   c.input = draw_partition(shape, counts);
   c.statistics = static_cast<Statistics>(draw(0, 2, "statistics (global, space, local)"));
   c.momentum = static_cast<double>(draw(0, 4, "momentum in quarters")) / 4;

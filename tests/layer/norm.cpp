@@ -193,7 +193,7 @@ Case draw_case(std::int64_t ranks, Kind kind) {
   std::int64_t const space = draw(1, 3, "spatial axes");
   Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   Shape shape = draw_shape(counts, space);
-  while (shape.volume() > 3000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
+  shrink(shape, 3000);
   if (kind == Kind::group) {
     c.groups = draw(1, 3, "groups");
     shape.channel = c.groups * larger(1, shape.channel / c.groups);

@@ -90,7 +90,7 @@ Case draw_case(std::int64_t ranks, bool logarithm) {
   std::int64_t const space = draw(1, 3, "spatial axes");
   Counts const counts = draw_counts(ranks, space, ChannelCuts::yes);
   Shape shape = draw_shape(counts, space);
-  while (shape.volume() > 3000) (shape.sample > shape.channel ? shape.sample : shape.channel) -= 1;
+  shrink(shape, 3000);
   c.input = draw_partition(shape, counts);
   int const values = static_cast<int>(draw(0, 2, "values (near 0, far apart, large mean)"));
   c.mean = values == 2 ? 1000 : 0;

@@ -94,6 +94,17 @@ inline Shape draw_shape(Counts const& counts, std::int64_t space) {
           enough(draw(1, 9, "channels"), AxisId::channel)};
 }
 
+/// Fewer samples and channels, then shorter axes, until there are at most so many cells.
+inline void shrink(Shape& shape, std::int64_t most) {
+  while (shape.volume() > most) {
+    std::int64_t* axis = shape.sample > shape.channel ? &shape.sample : &shape.channel;
+    if (*axis == 1)
+      for (std::int64_t* other : {&shape.depth, &shape.height, &shape.width})
+        if (*other > *axis) axis = other;
+    --*axis;
+  }
+}
+
 /// A whole tensor of pseudo-random numbers in [-1, 1] with few bits, so that float holds them exactly.
 inline HostTensor random_tensor(Shape const& shape, std::uint64_t seed) {
   HostTensor tensor(shape);
