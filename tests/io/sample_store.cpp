@@ -177,7 +177,7 @@ Case draw_case(std::int64_t ranks, std::int64_t space) {
 
 }  // namespace
 
-TEST_CASE("five epochs of a store give what direct reads give, under changing decompositions") {
+TEST_CASE("cases 24, 25: five epochs of a store give what direct reads give, under changing decompositions") {
   auto const world = world_ranks();
   Coverage coverage("sample store", world.size());
   distributed_property(

@@ -247,8 +247,8 @@ class SampleStore {
       Box one = w.box;
       one.axis[0] = {0, 1};
       w.sample_bytes = field(part).bytes(one);
-      w.cells = buffer(w.box.empty() ? 0 : w.box.axis[0].size() * w.sample_bytes);
       if (w.box.empty()) continue;
+      w.cells = buffer(w.box.axis[0].size() * w.sample_bytes);
       for (std::int64_t n = w.box.axis[0].begin; n < w.box.axis[0].end; ++n) {
         if (p.homes[static_cast<std::size_t>(n)] != nowhere) continue;
         submit([this, part, sample = request.samples[static_cast<std::size_t>(n)], box = original(part, w.box, p, n),
