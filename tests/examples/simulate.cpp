@@ -219,6 +219,7 @@ TEST_CASE("a disk that fills up ends the run on every rank and leaves no file") 
       auto const late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (unlucky && (fs::file_size(part, absent) < full || absent) && std::chrono::steady_clock::now() < late)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // HDF5 closes the file once it has its size
       if (unlucky) disk.begin(4096);
     }};
     auto const start = std::chrono::steady_clock::now();

