@@ -111,6 +111,27 @@ std::int64_t offset_of(std::string const& path) {
   return static_cast<std::int64_t>(H5Dget_offset(set.get()));
 }
 
+/// A box of 32 MiB of one sample of 128 MiB, along depth.
+double read_large(bool speaks, int pairs, std::string const& folder) {
+  Shape const large{1, 256, 256, 256, channels};
+  std::string const path = folder + "/large.h5";
+  write(path, Layout::contiguous, 1, large);
+  std::int64_t const start = offset_of(path), plane = 2 * 256 * 256 * channels, bytes = 64 * plane;
+  int const file = ::open(path.c_str(), O_RDONLY);
+  io::Hdf5Source source(path);
+  std::vector<std::byte> cells(static_cast<std::size_t>(bytes)), others(cells.size());
+  Box const slab{{{0, 1}, {96, 160}, {0, 256}, {0, 256}, {0, channels}}};
+  double const ratio = compare(
+      speaks, pairs, "depth slab of 32 MiB, contiguous", "one pread", static_cast<double>(bytes),
+      [&] { source.read_stored(io::Part::input, 0, slab, cells.data()); },
+      [&] {
+        require(::pread(file, others.data(), others.size(), start + 96 * plane) == bytes, "bench_io",
+                "pread must give all bytes");
+      });
+  ::close(file);
+  return ratio;
+}
+
 double read_files(bool speaks, int pairs, std::string const& folder) {
   std::string const plain = folder + "/plain.h5", chunked = folder + "/chunked.h5", packed = folder + "/packed.h5";
   write(plain, Layout::contiguous, samples, shape);
@@ -145,7 +166,7 @@ double read_files(bool speaks, int pairs, std::string const& folder) {
   };
   double const bytes = 2.0 * 32 * side * side * channels;
   double const ratio =
-      compare(speaks, pairs, "depth slab, contiguous", "one pread", bytes, read_slab(contiguous), peer_slab);
+      compare(speaks, pairs, "depth slab of 4 MiB, contiguous", "one pread", bytes, read_slab(contiguous), peer_slab);
   compare(
       speaks, pairs, "width block, contiguous", "a pread per row", bytes,
       [&] {
@@ -252,8 +273,9 @@ int main(int argc, char** argv) {
     }
     world.barrier();
     if (world.size() == 1) {
-      double const slab = read_files(speaks, pairs, folder), trained = training(speaks, pairs, world, folder);
-      std::printf("bench_io: slab=%.2f training=%.2f\n", slab, trained);
+      double const slab = read_files(speaks, pairs, folder), large = read_large(speaks, pairs, folder),
+                   trained = training(speaks, pairs, world, folder);
+      std::printf("bench_io: slab=%.2f slab_large=%.2f training=%.2f\n", slab, large, trained);
     } else {
       double const moved = exchange(speaks, pairs, world);
       if (speaks) std::printf("bench_io: store=%.2f\n", moved);
