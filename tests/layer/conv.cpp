@@ -16,6 +16,7 @@
 #include "support/layer_harness.hpp"
 #include "support/linear_layer.hpp"
 #include "support/oracle/conv.hpp"
+#include "support/window_options.hpp"
 #include "tessera/comm/rank_grid.hpp"
 
 using namespace tessera;
@@ -45,15 +46,8 @@ struct Case {
   }
 
   ConvSpec spec() const {
-    auto const& [d, h, w] = windows;
-    ConvSpec with = conv3d(out_channels, kernel(d.kernel, h.kernel, w.kernel), stride(d.stride, h.stride, w.stride),
-                           dilation(d.dilation, h.dilation, w.dilation));
-    if (same_padding) {
-      with.set(same);
-    } else {
-      with.set(padding_low(d.low, h.low, w.low));
-      with.set(padding_high(d.high, h.high, w.high));
-    }
+    ConvSpec with = conv3d(out_channels);
+    set_windows(with, windows, same_padding);
     with.bias = linear.bias;
     with.groups = groups;
     with.padding = padding;

@@ -21,6 +21,7 @@
 #include "support/layer_harness.hpp"
 #include "support/oracle/pool.hpp"
 #include "support/pool_window.hpp"
+#include "support/window_options.hpp"
 #include "tessera/comm/rank_grid.hpp"
 
 using namespace tessera;
@@ -58,17 +59,8 @@ struct Case {
 
   template <class Spec>
   Spec with_windows(Spec spec) const {
-    auto const& [d, h, w] = windows;
-    spec.set(kernel(d.kernel, h.kernel, w.kernel));
-    spec.set(stride(d.stride, h.stride, w.stride));
-    spec.set(dilation(d.dilation, h.dilation, w.dilation));
+    set_windows(spec, windows, same_padding);
     if (ceil) spec.set(ceil_mode);
-    if (same_padding) {
-      spec.set(same);
-    } else {
-      spec.set(padding_low(d.low, h.low, w.low));
-      spec.set(padding_high(d.high, h.high, w.high));
-    }
     return spec;
   }
   AveragePoolSpec averages() const {

@@ -16,6 +16,7 @@
 #include "support/oracle/separable.hpp"
 #include "support/pool_window.hpp"
 #include "support/volume.hpp"
+#include "support/window_options.hpp"
 #include "tessera/layer/adaptive_pool.hpp"
 #include "tessera/layer/pool.hpp"
 #include "tessera/layer/upsample.hpp"
@@ -71,12 +72,7 @@ struct Case {
  private:
   template <class Spec>
   Spec with_windows(Spec spec) const {
-    auto const& [d, h, w] = windows;
-    spec.set(kernel(d.kernel, h.kernel, w.kernel));
-    spec.set(stride(d.stride, h.stride, w.stride));
-    spec.set(dilation(d.dilation, h.dilation, w.dilation));
-    spec.set(padding_low(d.low, h.low, w.low));
-    spec.set(padding_high(d.high, h.high, w.high));
+    set_windows(spec, windows);
     if (ceil) spec.set(ceil_mode);
     return spec;
   }

@@ -9,6 +9,7 @@
 
 #include "support/layer_cases.hpp"
 #include "support/linear_layer.hpp"
+#include "support/window_options.hpp"
 #include "tessera/layer/conv.hpp"
 #include "tessera/layer/dense.hpp"
 #include "tessera/layer/flat_dense.hpp"
@@ -69,12 +70,7 @@ struct MixingCase {
  private:
   template <class Spec>
   void set_windows(Spec& spec) const {
-    auto const& [d, h, w] = windows;
-    spec.set(kernel(d.kernel, h.kernel, w.kernel));
-    spec.set(stride(d.stride, h.stride, w.stride));
-    spec.set(dilation(d.dilation, h.dilation, w.dilation));
-    spec.set(padding_low(d.low, h.low, w.low));
-    spec.set(padding_high(d.high, h.high, w.high));
+    test::set_windows(spec, windows);
     spec.set(tessera::groups(groups));
     spec.set(stationary);
   }

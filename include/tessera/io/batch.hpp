@@ -67,7 +67,7 @@ class BatchReader {
       for_each_sample(box, [&](std::int64_t n, Box const& one) {
         stored_.resize(static_cast<std::size_t>(field.bytes(one)));
         data.read_stored(part, sample(n), one, stored_.data());
-        convert_[part == Part::input ? 0 : 1](field, one, stored_.data(), shard.tile());
+        convert_[index(part)](field, one, stored_.data(), shard.tile());
       });
     } else {
       (*this)(shard, box, [&](std::int64_t n, Box const& one, T* cells) {
@@ -84,7 +84,7 @@ class BatchReader {
   void take(Data const& data, Part part, Shard<T, Space> const& shard, Box const& box) {
     StoredField const field = data.field(part);
     for_each_sample(box, [&](std::int64_t n, Box const& one) {
-      convert_[part == Part::input ? 0 : 1](field, one, data.cells(part, n), shard.tile(), data.symmetry(part, n));
+      convert_[index(part)](field, one, data.cells(part, n), shard.tile(), data.symmetry(part, n));
     });
   }
 

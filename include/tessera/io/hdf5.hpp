@@ -66,7 +66,7 @@ class Hdf5Source {
   }
 
   std::int64_t size() const { return first_.back(); }
-  StoredField const& field(Part part) const { return fields_[detail::index(part)]; }
+  StoredField const& field(Part part) const { return fields_[index(part)]; }
   Shape input_shape() const { return field(Part::input).shape; }
   Shape target_shape() const { return field(Part::target).shape; }
   SampleShape<3> sample_shape() const {
@@ -140,8 +140,8 @@ class Hdf5Source {
     samples[0] = first.size();
     std::vector<hsize_t> extents[2];
     CellType types[2] = {};
-    for (Part const part : detail::parts) {
-      std::size_t const i = detail::index(part);
+    for (Part const part : parts) {
+      std::size_t const i = index(part);
       extents[i] = first.extents(part);
       types[i] = first.type(part);
       Hdf5Axes const axes = detail::axes_of(schema_, part);
@@ -158,8 +158,8 @@ class Hdf5Source {
     for (auto file = static_cast<std::size_t>(begin); file < files_.size(); file += static_cast<std::size_t>(step)) {
       detail::Hdf5Samples const& other = opened(file);
       samples[file] = other.size();
-      for (Part const part : detail::parts) {
-        std::size_t const i = detail::index(part);
+      for (Part const part : parts) {
+        std::size_t const i = index(part);
         require(other.extents(part) == extents[i] && other.type(part) == types[i], "Hdf5Source", "dataset '",
                 detail::name_of(schema_, part),
                 "' must hold samples of the same shape and type in all files, but those of '", path_of(0), "' are ",

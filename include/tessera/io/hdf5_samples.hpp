@@ -18,9 +18,6 @@
 
 namespace tessera::io::detail {
 
-inline constexpr Part parts[] = {Part::input, Part::target};
-constexpr std::size_t index(Part part) { return part == Part::input ? 0 : 1; }
-
 inline std::string const& name_of(Hdf5Schema const& schema, Part part) {
   return part == Part::input ? schema.input : schema.target;
 }

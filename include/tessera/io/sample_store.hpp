@@ -19,6 +19,7 @@
 #include "tessera/comm/ranks.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/io/batch_request.hpp"
+#include "tessera/io/buffer_pool.hpp"
 #include "tessera/io/byte_exchange.hpp"
 #include "tessera/io/read_ahead.hpp"
 #include "tessera/io/sample_homes.hpp"
@@ -140,11 +141,8 @@ class SampleStore {
 
  private:
   static constexpr std::int64_t nowhere = SampleHomes::nowhere;
-  static constexpr std::array<Part, 2> parts{Part::input, Part::target};
-  static constexpr std::size_t index(Part part) { return part == Part::input ? 0 : 1; }
 
   using Own = std::array<std::vector<std::byte>, 2>;  ///< this rank's cells of a sample
-  using Buffer = std::shared_ptr<std::vector<std::byte>>;
 
   /// What this rank wants of a micro-batch.
   struct Wanted {
@@ -248,7 +246,7 @@ class SampleStore {
       one.axis[0] = {0, 1};
       w.sample_bytes = field(part).bytes(one);
       if (w.box.empty()) continue;
-      w.cells = buffer(w.box.axis[0].size() * w.sample_bytes);
+      w.cells = buffers_.take(w.box.axis[0].size() * w.sample_bytes);
       for (std::int64_t n = w.box.axis[0].begin; n < w.box.axis[0].end; ++n) {
         if (p.homes[static_cast<std::size_t>(n)] != nowhere) continue;
         submit([this, part, sample = request.samples[static_cast<std::size_t>(n)], box = original(part, w.box, p, n),
@@ -302,20 +300,6 @@ class SampleStore {
   }
 
   void submit(std::function<void()> job) { submitted_ = reader_.submit(std::move(job)); }
-
-  /// Memory that no micro-batch uses any more.
-  Buffer buffer(std::int64_t bytes) {
-    Buffer best;
-    for (Buffer const& free : buffers_) {
-      bool const holds = static_cast<std::int64_t>(free->size()) >= bytes;
-      if (free.use_count() == 1 && (!best || holds)) best = free;
-    }
-    if (best) {
-      best->resize(std::max(best->size(), static_cast<std::size_t>(bytes)));
-      return best;
-    }
-    return buffers_.emplace_back(std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(bytes)));
-  }
 
   /// Calls visit(peer, piece) for all cells that travel to or from this rank, in the order of samples.
   template <class Send, class Receive>
@@ -399,7 +383,7 @@ class SampleStore {
   std::function<BatchRequest(std::int64_t)> next_;
   std::int64_t coming_ = 0, asked_ = 0;
   Prepared batch_;
-  std::vector<Buffer> buffers_;
+  BufferPool buffers_;
   ReadAhead::Ticket submitted_ = 0;
   ReadAhead reader_;  ///< the last member: its thread ends before what it fills
 };

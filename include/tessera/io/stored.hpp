@@ -78,6 +78,8 @@ struct StoredField {
 
 /// What a sample consists of.
 enum class Part { input, target };
+inline constexpr Part parts[] = {Part::input, Part::target};
+constexpr std::size_t index(Part part) { return part == Part::input ? 0 : 1; }
 
 /// Where samples come from, as they are stored: `read_stored` gives the cells of a box (depth, height, width, channel)
 /// of one sample densely, in the field's type and order; the box's sample axis is not looked at. The box may be any
